@@ -1,12 +1,12 @@
 """Name what a picture shows: the five most probable classes, by a ResNet or an AlexNet.
 
-The weights are the best ones of train.py, or a file of torchvision's weights as it is downloaded.
+The weights are the best of train.py, or a file of weights that torchvision downloads.
 """
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent / "training"))  # what all examples share
+sys.path.append(str(Path(__file__).parent / "training"))  # the command line of all examples
 
 import command_line
 from alexnet.model import AlexNet
@@ -23,7 +23,7 @@ MODELS = {
     "resnet50": resnet50,
     "resnet101": resnet101,
 }
-SHOWN = 5
+TOP = 5  # classes to print
 
 
 def trained(model, weights, size):
@@ -41,14 +41,14 @@ def trained(model, weights, size):
 def probabilities(net, picture, device=None):
     """Return the probability of each class of a picture (3, size, size)."""
     pictures = mg.input("pictures", (1, *picture.shape))
-    shares = ops.softmax(net(pictures), axis=1)
-    # For a single call there is no time to measure which algorithms are the fastest.
-    function = mg.comp_graph(device).compile([pictures], shares, optimize=False)
+    outputs = ops.softmax(net(pictures), axis=1)
+    # For a single call, measuring which algorithms are the fastest takes longer than it saves.
+    function = mg.comp_graph(device).compile([pictures], outputs, optimize=False)
     return function(picture[None])[0]
 
 
 def names_of(path, count):
-    """Return the names of `count` classes: lines of a file, folders of a folder, or numbers."""
+    """Return the names of `count` classes: a file's lines, a folder's subfolders, or numbers."""
     if path is None:
         return [f"class {number}" for number in range(count)]
     try:
@@ -69,17 +69,21 @@ def main():
     add("weights", metavar="WEIGHTS", help="a file of safetensors or torch.save")
     add("picture", metavar="PICTURE", help="a JPEG or PNG file")
     add("--model", choices=MODELS, default="resnet18", help="(default: resnet18)")
-    add("--classes", metavar="PATH", help="a file with a name a line, or a folder of each class")
+    add(
+        "--classes",
+        metavar="PATH",
+        help="a file with a name a line, or a folder with one for each class",
+    )
     add("--image-size", type=int, default=224, metavar="N", help="pixels a side (default: 224)")
     add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
     args = parser.parse_args()
 
     picture = read_image(args.picture, args.image_size)
     net = trained(args.model, args.weights, args.image_size)
-    found = probabilities(net, picture, args.device)
-    names = names_of(args.classes, len(found))
-    for number in (-found).argsort()[:SHOWN]:
-        print(f"{found[number]:7.2%}  {names[number]}")
+    shares = probabilities(net, picture, args.device)
+    names = names_of(args.classes, len(shares))
+    for number in (-shares).argsort()[:TOP]:
+        print(f"{shares[number]:7.2%}  {names[number]}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from example_networks import (
     torch_resnet18,
 )
 from long_runs import long
-from loop import begin_with
+from loop import load_weights
 from new_process import start, wait
 
 import minigraph as mg
@@ -51,7 +51,7 @@ def test_alexnet_maps_images_of_63_pixels_and_more_to_scores():
     net = ALEXNET.AlexNet(classes=7, channels=1)
     for side in (63, 64, 224):
         assert net(mg.input("x", (2, 1, side, side))).shape == (2, 7)
-    with pytest.raises(mg.ShapeError, match=r"have 63 pixels a side or more, not \(62, 64\)"):
+    with pytest.raises(mg.ShapeError, match=r"need 63 pixels a side or more, not \(62, 64\)"):
         net(mg.input("x", (2, 1, 62, 64)))
 
 
@@ -260,12 +260,12 @@ def test_a_training_begins_with_weights_but_for_a_last_layer_of_other_classes(tm
     mg.save(tmp_path / "weights", trained)
     new = fewer.fc.weight.numpy().copy()
     for net in (fewer, same):
-        begin_with(net, tmp_path / "weights")
+        load_weights(net, tmp_path / "weights")
     np.testing.assert_array_equal(fewer.fc.weight.numpy(), new)
     np.testing.assert_array_equal(fewer.conv1.weight.numpy(), trained.conv1.weight.numpy())
     np.testing.assert_array_equal(same.fc.weight.numpy(), trained.fc.weight.numpy())
     with pytest.raises(mg.ShapeError, match=r"conv1\.weight has shape"):
-        begin_with(RESNET.resnet18(4), tmp_path / "weights")
+        load_weights(RESNET.resnet18(4), tmp_path / "weights")
 
 
 # ---------------------------------------------------------------- prediction

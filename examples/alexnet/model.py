@@ -1,21 +1,20 @@
-"""AlexNet, the one-tower network of "One weird trick", as torchvision has it.
+"""AlexNet, the one-tower network of "One weird trick", with the layers of torchvision.
 
 A. Krizhevsky (2014), One weird trick for parallelizing convolutional neural networks,
 https://arxiv.org/abs/1404.5997.  It is the network of Krizhevsky, Sutskever and Hinton (2012)
 without the division between two GPUs and without local response normalisation.
 
-Layers are made, numbered and initialised as in `torchvision.models.alexnet`, whose state dict
-loads.
+The layers are numbered and initialised as in `torchvision.models.alexnet`: its state dict loads.
 """
 
 import minigraph as mg
 from minigraph import nn
 
-SMALLEST = 63  # side of an image that leaves the last pooling something to pool
+MIN_SIZE = 63  # pixels a side: for smaller images the last pooling has no output
 
 
 class AlexNet(nn.Module):
-    """Class scores (n, classes) of images (n, channels, h, w), which are made for h = w = 224."""
+    """Class scores (n, classes) of images (n, channels, h, w), designed for h = w = 224."""
 
     def __init__(self, classes=1000, dropout=0.5, channels=3):
         super().__init__()
@@ -47,6 +46,6 @@ class AlexNet(nn.Module):
         self.flatten = nn.Flatten()
 
     def forward(self, x):
-        if min(x.shape[2:]) < SMALLEST:
-            raise mg.ShapeError(f"images have {SMALLEST} pixels a side or more, not {x.shape[2:]}")
+        if min(x.shape[2:]) < MIN_SIZE:
+            raise mg.ShapeError(f"images need {MIN_SIZE} pixels a side or more, not {x.shape[2:]}")
         return self.classifier(self.flatten(self.avgpool(self.features(x))))

@@ -14,7 +14,7 @@ import command_line
 from command_line import Recipe
 from loop import fit
 
-# Digits are scaled up, and CIFAR-10's images doubled: the network needs 63 pixels a side.
+# The network needs 63 pixels a side: digits are scaled up and images of CIFAR-10 doubled.
 RECIPES = {
     "digits": Recipe(image_size=64, batch_size=64, epochs=10, lr=3e-4, lr_epochs=8),
     "cifar10": Recipe(image_size=32, batch_size=128, epochs=30, lr=3e-4, lr_epochs=15),
@@ -24,7 +24,7 @@ RECIPES = {
 
 
 class Doubled(Dataset):
-    """A set with images twice as wide and high: each pixel becomes four."""
+    """A data set whose images are twice as wide and high: each pixel becomes four."""
 
     def __init__(self, images):
         channels, height, width = images.shape

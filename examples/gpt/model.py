@@ -4,7 +4,7 @@ from minigraph import nn, ops
 
 
 class GPT(nn.Module):
-    """Map tokens (n, t), t up to `context`, to scores of the next ones (n, vocabulary, t)."""
+    """Map tokens (n, t), t up to `context`, to scores of the next tokens (n, vocabulary, t)."""
 
     def __init__(self, vocabulary, context=64, layers=4, width=128, heads=4):
         super().__init__()
@@ -27,7 +27,7 @@ class GPT(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a layer for each token alone; each adds to what it normalises and reads."""
+    """Attention, then an MLP of each token; both normalise their input and add to it."""
 
     def __init__(self, width, heads):
         super().__init__()
@@ -52,7 +52,7 @@ class CausalAttention(nn.Module):
 
     def forward(self, x):
         n, t, width = x.shape
-        every = self.into(x).reshape(n, t, 3, self.heads, width // self.heads)
-        q, k, v = (every[:, :, i].swapaxes(1, 2) for i in range(3))
+        qkv = self.into(x).reshape(n, t, 3, self.heads, width // self.heads)
+        q, k, v = (qkv[:, :, i].swapaxes(1, 2) for i in range(3))
         y = ops.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.swapaxes(1, 2).reshape(n, t, width))

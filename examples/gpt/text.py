@@ -1,4 +1,4 @@
-"""A text to learn from, as tokens: numbers of its characters."""
+"""The text to learn from, as tokens: a token is the number of a character."""
 
 import ast
 import sysconfig
@@ -10,14 +10,14 @@ from minigraph import GraphError
 
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # printable ASCII; others become "?"
 TOKENS = {character: token for token, character in enumerate(CHARACTERS)}
-OF_ASCII = np.array([TOKENS.get(chr(i), TOKENS["?"]) for i in range(128)], np.uint8)
+TOKEN_OF_BYTE = np.array([TOKENS.get(chr(i), TOKENS["?"]) for i in range(128)], np.uint8)
 
 
 def documentation():
     """Return the docstrings of the modules of Python's standard library, in alphabetical order."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    found = (_docstrings(path) for path in sorted(folder.glob("*.py")))
-    return "\n\n".join(text for texts in found for text in texts)
+    docstrings = (_docstrings(path) for path in sorted(folder.glob("*.py")))
+    return "\n\n".join(text for texts in docstrings for text in texts)
 
 
 def _docstrings(path):
@@ -37,7 +37,7 @@ def read(path):
 
 def encode(text):
     """Return the tokens of a text, uint8."""
-    return OF_ASCII[np.frombuffer(text.encode("ascii", "replace"), np.uint8)]
+    return TOKEN_OF_BYTE[np.frombuffer(text.encode("ascii", "replace"), np.uint8)]
 
 
 def decode(tokens):
@@ -46,10 +46,10 @@ def decode(tokens):
 
 
 def rows(tokens, length):
-    """Return rows of tokens and for each token the next one: two arrays (rows, length) of int64."""
+    """Return rows of tokens, and the token that follows each: two int64 arrays (rows, length)."""
     count = (len(tokens) - 1) // length
     if count < 1:
-        raise GraphError(f"a text of {len(tokens)} characters has no row of {length}")
+        raise GraphError(f"a text of {len(tokens)} characters is too short for a row of {length}")
     shape = (count, length)
-    now, then = (tokens[i : i + count * length].reshape(shape).astype(np.int64) for i in (0, 1))
-    return now, then
+    inputs, targets = (tokens[i : i + count * length].reshape(shape) for i in (0, 1))
+    return inputs.astype(np.int64), targets.astype(np.int64)

@@ -4,7 +4,7 @@ from minigraph import nn
 
 
 class MLP(nn.Module):
-    """Class scores (n, classes) of anything (n, ...) that has `inputs` numbers.
+    """Class scores (n, classes) of examples (n, ...), each of `inputs` numbers.
 
     hidden  the width of each layer between the first and the last
     """

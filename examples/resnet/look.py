@@ -1,4 +1,4 @@
-"""Write a page to look inside a training step of ResNet-18, at levels 3 and 2."""
+"""Write a page that shows a training step of ResNet-18 at optimisation levels 3 and 2."""
 
 import argparse
 

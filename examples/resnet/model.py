@@ -1,31 +1,32 @@
-"""Residual networks with 18, 34, 50 and 101 layers, as torchvision has them.
+"""Residual networks with 18, 34, 50 and 101 layers: those of torchvision.
 
 K. He, X. Zhang, S. Ren, J. Sun (2015), Deep Residual Learning for Image Recognition,
-https://arxiv.org/abs/1512.03385.  Weights start as in their "Delving Deep into Rectifiers",
-https://arxiv.org/abs/1502.01852.
+https://arxiv.org/abs/1512.03385.  Weights are initialised as in their "Delving Deep into
+Rectifiers", https://arxiv.org/abs/1502.01852.
 
-Where a bottleneck halves the image, its 3x3 convolution does, not the 1x1 before it: torchvision's
-"v1.5", which is a little better.  Names are those of `torchvision.models`, whose state dicts load.
+A bottleneck that halves the image has the stride in its 3x3 convolution, not in the 1x1 before it:
+torchvision's "v1.5", which is a little more accurate.  Names are those of `torchvision.models`:
+its state dicts load.
 """
 
 from minigraph import nn, ops
 
 
 def conv(inputs, outputs, kernel, stride=1):
-    """Return a convolution that keeps the size (over the stride); BatchNorm brings the bias."""
+    """Return a convolution that divides the size by `stride`; the next BatchNorm has the bias."""
     return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
 
 
 class Block(nn.Module):
-    """What both kinds of block share: relu(residual(x) + x), with x projected where sizes change.
+    """Base of both blocks: relu(residual(x) + x), with x projected where its shape changes.
 
-    A block makes images of `width * expansion` channels.
+    The output has `width * expansion` channels.
     """
 
     expansion: int
 
     def project(self, inputs, width, stride):
-        """Make the projection, 1x1, if the block's result has another shape than its input."""
+        """Create the 1x1 projection if the output of the block has another shape than its input."""
         outputs = width * self.expansion
         self.downsample = None
         if stride != 1 or inputs != outputs:
@@ -57,7 +58,7 @@ class BasicBlock(Block):
 
 
 class Bottleneck(Block):
-    """A 3x3 convolution between two of 1x1, the first to fewer channels, the last to four times."""
+    """A 1x1 convolution to fewer channels, a 3x3 one, and a 1x1 one to four times as many."""
 
     expansion = 4
 
@@ -80,7 +81,7 @@ class Bottleneck(Block):
 class ResNet(nn.Module):
     """Class scores (n, classes) of images (n, channels, h, w).
 
-    block, depths  the kind of block, and how many of them in each of the four layers
+    block, depths  the class of the blocks, and their number in each of the four layers
     small_stem     for images below 64 pixels: begin with a 3x3 convolution that keeps their size,
                    instead of a 7x7 convolution and a pooling that make them four times smaller
     """

@@ -38,8 +38,8 @@ def main():
     channels, height, _ = train_set.shape
 
     nn.manual_seed(args.seed)
-    make = MODELS[args.model]
-    net = make(len(train_set.classes), small_stem=height < 64, channels=channels)
+    network = MODELS[args.model]
+    net = network(len(train_set.classes), small_stem=height < 64, channels=channels)
     optimizer = optim.Adam(net.parameters(), recipe.lr)
 
     fit(net, optimizer, (train_set, test_set), recipe, args)

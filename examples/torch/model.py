@@ -14,7 +14,7 @@ class BasicBlock(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(width)
-        self.downsample = downsampled(inputs, width, stride)
+        self.downsample = projection(inputs, width, stride)
 
     def forward(self, x):
         out = self.relu(self.bn1(self.conv1(x)))
@@ -36,7 +36,7 @@ class Bottleneck(nn.Module):
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
-        self.downsample = downsampled(inputs, outputs, stride)
+        self.downsample = projection(inputs, outputs, stride)
 
     def forward(self, x):
         out = self.relu(self.bn1(self.conv1(x)))
@@ -46,7 +46,7 @@ class Bottleneck(nn.Module):
         return self.relu(out)
 
 
-def downsampled(inputs, outputs, stride):
+def projection(inputs, outputs, stride):
     if stride == 1 and inputs == outputs:
         return None
     return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))

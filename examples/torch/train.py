@@ -15,7 +15,7 @@ MODELS = {"resnet18": resnet18, "resnet50": resnet50}
 
 
 def eager(model, loss, optimizer):
-    """Return PyTorch's own step, to compare with."""
+    """Return a training step that PyTorch runs, for comparison."""
 
     def step(images, labels):
         optimizer.zero_grad()
@@ -29,11 +29,11 @@ def eager(model, loss, optimizer):
 
 @torch.no_grad()
 def accuracy(model, loader):
-    """Return the share of images that a model names rightly."""
+    """Return the share of images that a model classifies correctly."""
     model.eval()
-    right = sum((model(images).argmax(1) == labels).sum() for images, labels in loader)
+    correct = sum((model(images).argmax(1) == labels).sum() for images, labels in loader)
     model.train()
-    return float(right) / len(loader.dataset)
+    return float(correct) / len(loader.dataset)
 
 
 def main():
@@ -44,30 +44,32 @@ def main():
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--eager", action="store_true", help="let PyTorch do the steps")
+    parser.add_argument("--eager", action="store_true", help="let PyTorch run the steps")
     parser.add_argument("--checkpoint", metavar="FILE", help="write the state after each epoch")
-    parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint of either")
-    asked = parser.parse_args()
+    parser.add_argument(
+        "--resume", metavar="FILE", help="go on from a checkpoint, with or without --eager"
+    )
+    args = parser.parse_args()
 
-    torch.manual_seed(asked.seed)
-    train = DataLoader(Digits(), asked.batch_size, shuffle=True, drop_last=True)
+    torch.manual_seed(args.seed)
+    train = DataLoader(Digits(), args.batch_size, shuffle=True, drop_last=True)
     test = DataLoader(Digits(train=False), 64)
-    model = MODELS[asked.model](10, channels=1, width=asked.width, small_stem=True)
-    optimizer = torch.optim.Adam(model.parameters(), asked.lr)
+    model = MODELS[args.model](10, channels=1, width=args.width, small_stem=True)
+    optimizer = torch.optim.Adam(model.parameters(), args.lr)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.1)
     parts = {"model": model, "optimizer": optimizer, "schedule": schedule}
-    if asked.resume:
-        saved = torch.load(asked.resume)
+    if args.resume:
+        saved = torch.load(args.resume)
         for name, part in parts.items():
             part.load_state_dict(saved[name])
 
     example = next(iter(train))
-    if asked.eager:
+    if args.eager:
         step = eager(model, F.cross_entropy, optimizer)
     else:
         step = mgt.training_step(model, F.cross_entropy, optimizer, example)
 
-    for epoch in range(schedule.last_epoch, asked.epochs):
+    for epoch in range(schedule.last_epoch, args.epochs):
         start = time.perf_counter()
         losses = [float(step(images, labels)) for images, labels in train]
         seconds = time.perf_counter() - start
@@ -75,9 +77,9 @@ def main():
         mean = sum(losses) / len(losses)
         print(f"epoch {epoch + 1}: loss {mean:.4f}, {seconds:.1f} s, ", end="")
         print(f"test accuracy {accuracy(model, test):.2%}")
-        if asked.checkpoint:
+        if args.checkpoint:
             state = {name: part.state_dict() for name, part in parts.items()}
-            torch.save(state, asked.checkpoint)
+            torch.save(state, args.checkpoint)
 
 
 if __name__ == "__main__":

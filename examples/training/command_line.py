@@ -17,7 +17,7 @@ from minigraph.distributed.world import INTERRUPTED_STATUS, end_all
 from minigraph.errors import GraphError
 
 DATA = "digits, cifar10:DIR, folder:DIR, synthetic"
-BEST = ".best.safetensors"  # the end of a file's name
+BEST = ".best.safetensors"  # suffix of the file with the best weights
 
 
 @dataclass(frozen=True)
@@ -28,41 +28,41 @@ class Recipe:
     batch_size: int
     epochs: int
     lr: float
-    lr_epochs: int  # each time so many have passed, the learning rate falls to a tenth
+    lr_epochs: int  # after each lr_epochs epochs the learning rate falls to a tenth
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are a `GraphError`, hence one line."""
+    """A parser that raises a `GraphError`, which `run` prints as one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise GraphError(f"{message}; --help lists what there is")
+        raise GraphError(f"{message}; --help lists the options")
 
     def add_compiler(self) -> None:
-        """Add what chooses how functions are compiled, and where they run."""
+        """Add the options of the compiler and the device."""
         add = self.add_argument
         level = "graph optimisation, -3 to 3 (default: 3)"
         add("--opt-level", type=int, default=3, metavar="N", help=level)
-        small = "bfloat16 or float16: what products compute in (default: off)"
-        add("--amp", metavar="TYPE", help=small)
+        products = "bfloat16 or float16: the dtype of products (default: off)"
+        add("--amp", metavar="TYPE", help=products)
         add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
         add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
 
     def add_checkpoints(self) -> None:
-        """Add where the state of a training goes to, and comes from."""
+        """Add the files that the state of a training is written to and read from."""
         add = self.add_argument
         add("--checkpoint", metavar="FILE", help="write the state there: each epoch and on Ctrl-C")
         add("--resume", metavar="FILE", help="go on from a checkpoint, with the same other options")
 
 
 def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
-    """Return a parser of the options of all examples."""
+    """Return a parser of the options that all examples have."""
 
     def default(name: str) -> str:
         values = [f"{getattr(recipe, name)} for {kind}" for kind, recipe in recipes.items()]
         return f"(default: {', '.join(values)})"
 
-    common = Parser(description=description)
-    add = common.add_argument
+    options = Parser(description=description)
+    add = options.add_argument
     data = "folder:DIR takes DIR/train and DIR/test (or DIR/val) with a folder for each class"
     add("--data", type=_data, default="digits", help=f"one of {DATA}; {data} (default: digits)")
     add("--image-size", type=int, metavar="N", help=f"pixels a side {default('image_size')}")
@@ -71,16 +71,16 @@ def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
     add("--epochs", type=int, metavar="N", help=f"in all, also if resumed {default('epochs')}")
     add("--lr", type=float, help=f"learning rate to begin with {default('lr')}")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, dropout (default: 0)")
-    weights = "begin with the weights in this file; a last layer of other classes stays new"
+    weights = "begin with the weights in this file, except a last layer for other classes"
     add("--weights", metavar="FILE", help=weights)
-    common.add_compiler()
+    options.add_compiler()
     add("--workers", type=int, default=2, metavar="N", help="that load images (default: 2)")
-    common.add_checkpoints()
+    options.add_checkpoints()
     best = f"CHECKPOINT{BEST}, else MODEL{BEST}"
     add(
         "--best", metavar="FILE", help=f"write the best weights there, '' nowhere (default: {best})"
     )
-    return common
+    return options
 
 
 def _data(text: str) -> str:
@@ -90,7 +90,7 @@ def _data(text: str) -> str:
 
 
 def settle(args: argparse.Namespace, recipes: Mapping[str, Recipe]) -> Recipe:
-    """Return the recipe for `--data`, with the values of the other options."""
+    """Return the recipe for `--data`, changed by the other options."""
     recipe = recipes[args.data.partition(":")[0]]
     values = {field.name: getattr(args, field.name, None) for field in fields(Recipe)}
     return replace(recipe, **{name: value for name, value in values.items() if value is not None})
@@ -99,7 +99,7 @@ def settle(args: argparse.Namespace, recipes: Mapping[str, Recipe]) -> Recipe:
 def run(main: Callable[[], None]) -> NoReturn:
     """Run a program and exit: with 2 and one line for a user's error, with 130 after Ctrl-C.
 
-    An error ends all processes of a world.
+    An error ends all processes of the world.
     """
     try:
         main()
@@ -113,7 +113,7 @@ def run(main: Callable[[], None]) -> NoReturn:
 
 
 def data_sets(data: str, size: int) -> tuple[Dataset, Dataset]:
-    """Return the training and the test set of `--data`, with images of size x size pixels."""
+    """Return the training set and the test set of `--data`, with images of size x size pixels."""
     kind, _, directory = data.partition(":")
     if kind == "digits":
         return Digits(size=size), Digits(train=False, size=size)
@@ -132,8 +132,10 @@ def data_sets(data: str, size: int) -> tuple[Dataset, Dataset]:
     train_set = ImageFolder(Path(directory, "train"), size, augment=True)
     test_set = ImageFolder(Path(directory, test), size)
     if train_set.classes != test_set.classes:
-        other = sorted(set(train_set.classes) ^ set(test_set.classes))
-        raise GraphError(f"--data {data}: only one of train and {test} has {', '.join(other[:9])}")
+        unmatched = sorted(set(train_set.classes) ^ set(test_set.classes))
+        raise GraphError(
+            f"--data {data}: only one of train and {test} has {', '.join(unmatched[:9])}"
+        )
     return train_set, test_set
 
 

@@ -1,7 +1,7 @@
 """The training loop of the examples: steps, epochs, tests, checkpoints.
 
-It uses public functions only, so it is also an example of such a loop.  A launcher of MPI runs it
-in several processes: each has its share of each batch, and process 0 alone prints and writes.
+It uses public functions only: copy it as the start of your own loop.  A launcher of MPI runs it in
+several processes: each computes a share of each batch, and only process 0 prints and writes files.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from minigraph.errors import GraphError, warn_once
 from minigraph.optim import Optimizer
 from minigraph.training import Evaluation, accuracy
 
-LONG_WAIT = 0.1  # of an epoch's time, for data
-PROGRESS = ("epoch", "batch", "sums", "lr", "best_epoch", "best_score")  # that checkpoints hold
+LONG_WAIT = 0.1  # share of an epoch's time spent waiting for data
+PROGRESS = ("epoch", "batch", "sums", "lr", "best_epoch", "best_score")  # saved in checkpoints
 
 
 class Training:
     """A network in training: its functions, optimizer and loaders, and its progress.
 
-    A subclass says what a step is, and how good the network is.
+    A subclass defines the step and the score.
 
-    plan   has the size of a batch, the number of epochs and the learning rate to begin with
-    about  what a checkpoint and the run that resumes it have in common, besides batches and seed
+    plan   has the batch size, the number of epochs and the first learning rate
+    about  properties, by name, that a checkpoint and the run that resumes it must share; batch size
+           and seed are added
     """
 
     unit = "images"
-    goal = "best test accuracy {:.2%}"  # the size of the score, in words
-    epoch = batch = 0  # the epoch that runs, and its batches that are done
-    sums = np.zeros(1)  # over these, of what a step returns: first the loss
-    best_epoch, best_score = 0, -math.inf  # of the epoch, counted from 1, with the highest score
+    goal = "best test accuracy {:.2%}"  # text for the absolute value of the score
+    epoch = batch = 0  # the current epoch, and the number of its finished batches
+    sums = np.zeros(1)  # over these batches, of the results of a step: the loss is the first
+    best_epoch, best_score = 0, -math.inf  # the epoch with the highest score, counted from 1
 
     step: Any
     measure: Evaluation
@@ -62,8 +63,8 @@ class Training:
     ) -> None:
         self.net, self.optimizer, self.world = net, optimizer, world()
         self.batch_size, self.epochs, self.lr = plan.batch_size, plan.epochs, plan.lr
-        # The last examples of an epoch, fewer than a batch, are dropped: a step on a few of them
-        # counts as much as one on many.  Each epoch drops others.  The test set is used whole.
+        # An epoch drops its last examples if they do not fill a batch, since a step on few examples
+        # would count as much as one on many.  Each epoch drops others.  Tests use all examples.
         load = functools.partial(
             DataLoader, batch_size=plan.batch_size, workers=args.workers, shard=self.world
         )
@@ -76,7 +77,7 @@ class Training:
         raise NotImplementedError
 
     def compile(self, cg: Any) -> None:
-        """Make `step`, which returns means over the batch of all processes, and `measure`."""
+        """Set `step`, which returns means over the batch of all processes, and `measure`."""
         raise NotImplementedError
 
     def rate(self) -> float:
@@ -84,15 +85,15 @@ class Training:
         raise NotImplementedError
 
     def status(self) -> str:
-        """Return what the progress bar shows besides the time that is spent waiting."""
+        """Return the text of the progress bar; the time spent waiting for data follows it."""
         return f"loss {self.loss:.4f}"
 
-    def tested(self, found: Mapping[str, float]) -> tuple[float, str]:
-        """Return the score of an epoch, the higher the better, and its results in words."""
+    def assess(self, metrics: Mapping[str, float]) -> tuple[float, str]:
+        """Return the score of an epoch, the higher the better, and a text of its results."""
         raise NotImplementedError
 
-    def finish(self, found: Mapping[str, float], path: str) -> None:
-        """Print what has come of it.  The best weights are in the file `path`, if it has a name."""
+    def finish(self, metrics: Mapping[str, float], path: str) -> None:
+        """Print the results; the best weights are in the file `path`, unless it is empty."""
         raise NotImplementedError
 
     @property
@@ -106,11 +107,11 @@ class Training:
         if self.batch == batches:
             return
         self.train_batches.epoch = self.epoch
-        self.step.calls = self.epoch * batches + self.batch  # by which dropout counts
+        self.step.calls = self.epoch * batches + self.batch  # seeds dropout
         title, silent = f"epoch {self.epoch + 1}/{self.epochs}", self.world.rank > 0
-        done, total = self.batch * size, batches * size
+        initial, total = self.batch * size, batches * size
         with tqdm(
-            desc=title, initial=done, total=total, unit=f" {self.unit}", disable=silent
+            desc=title, initial=initial, total=total, unit=f" {self.unit}", disable=silent
         ) as bar:
             for parts in itertools.islice(self.train_batches, self.batch, None):
                 self.optimizer.lr = self.rate()
@@ -121,19 +122,19 @@ class Training:
                         f"the loss is {results[0]} in epoch {self.epoch + 1}, batch {self.batch}; "
                         f"try a learning rate below {self.optimizer.lr:g} (--lr)"
                     )
-                waited = f"waiting for data {self.train_batches.waiting:.0%}"
-                bar.set_postfix_str(f"{self.status()}, {waited}", refresh=False)
+                waiting = f"waiting for data {self.train_batches.waiting:.0%}"
+                bar.set_postfix_str(f"{self.status()}, {waiting}", refresh=False)
                 bar.update(size)
                 check()
 
     def test(self, check: Callable[[], None]) -> dict[str, float]:
         """Return the metrics of the whole test set."""
-        whole = len(self.test_batches.dataset) // self.batch_size
+        full = len(self.test_batches.dataset) // self.batch_size
 
         def batches() -> Iterator[Any]:
             for number, batch in enumerate(self.test_batches):
                 yield batch
-                if number < whole:  # of the last batch some processes may have no share
+                if number < full:  # some processes may have no share of the last, smaller batch
                     check()
 
         return self.measure(batches())
@@ -146,15 +147,15 @@ class Training:
                 mg.save(path, self.net)
 
     def describe_best(self, path: str) -> str:
-        """Return the best epoch, and the file of its weights if there is one.
+        """Return a text of the best epoch, with the file of its weights if the file exists.
 
-        A resumed training may have the best epoch of one that wrote another file.
+        The run before a resumed one may have written its best weights to another file.
         """
         text = f"{self.goal.format(abs(self.best_score))}, after epoch {self.best_epoch}"
         return f"{text}: {path}" if path and os.path.exists(path) else text
 
     def average(self) -> None:
-        """Set the running statistics of all processes to their means."""
+        """Set the running statistics of each process to their means over all processes."""
         if self.world.size > 1:
             for state in self.net.buffers():
                 if state.dtype.kind == "f":
@@ -170,9 +171,9 @@ class Training:
             mg.save(path, {"about": self.about, "progress": progress, **parts})
 
     def resume(self, path: str, lr: float | None) -> None:
-        """Set the state of a checkpoint, with its learning rate if `lr` is None.
+        """Load a checkpoint; its learning rate stays unless `lr` is given.
 
-        Raises GraphError if it is of another training.
+        Raises GraphError if the checkpoint is of another training.
         """
         saved = self.world.broadcast(mg.load(path) if self.world.rank == 0 else None)
         try:
@@ -209,7 +210,7 @@ class Training:
 class Classification(Training):
     """A network in training that classifies images."""
 
-    sums = np.zeros(2)  # the loss, and the share of the images that are classified right
+    sums = np.zeros(2)  # the loss, and the share of correctly classified images
 
     def __init__(
         self,
@@ -233,27 +234,26 @@ class Classification(Training):
         batches, size = len(self.train_batches), self.batch_size
         text = f"{self.about['model']} with {parameters:,} parameters, {self.about['data']}\n"
         text += f"{batches} batch{'es' * (batches != 1)} of {size} an epoch"
-        rest = len(self.train_batches.dataset) - batches * size
-        dropped = f"{rest} image{'s' * (rest != 1)}"
-        text += f"; each epoch drops {dropped}, chosen at random" * bool(rest)
+        remainder = len(self.train_batches.dataset) - batches * size
+        dropped = f"{remainder} image{'s' * (remainder != 1)}"
+        text += f"; each epoch drops {dropped}, chosen at random" * bool(remainder)
         processes = self.world.size
         share = f"\n{processes} processes, each with {size // processes} images of a batch"
         return text + share * (processes > 1)
 
     def compile(self, cg: Any) -> None:
-        everyone = self.world
-        size = self.batch_size // everyone.size
+        size = self.batch_size // self.world.size
         images = mg.input("images", (size, *self.shape))
         labels = mg.input("labels", (size,), "int64")
 
         scores = self.net.train()(images)
         loss = ops.cross_entropy(scores, labels)
-        updates = {**self.optimizer.minimize(loss, reduce=everyone), **self.net.updates()}
+        updates = {**self.optimizer.minimize(loss, reduce=self.world), **self.net.updates()}
         results = (loss, accuracy(scores, labels))
-        outputs = [ops.all_reduce(result, everyone, "mean") for result in results]
+        outputs = [ops.all_reduce(result, self.world, "mean") for result in results]
         self.step = cg.compile([images, labels], outputs, updates)
 
-        self.measure = Evaluation(self.net, {"accuracy": accuracy}, cg, everyone)
+        self.measure = Evaluation(self.net, {"accuracy": accuracy}, cg, self.world)
 
     def rate(self) -> float:
         return self.lr * 0.1 ** (self.epoch // self.lr_epochs)
@@ -263,32 +263,32 @@ class Classification(Training):
 
     @property
     def accuracy(self) -> float:
-        """The share of the epoch's images so far that their steps classified right."""
+        """The share of the epoch's images so far that their steps classified correctly."""
         return float(self.sums[1]) / self.batch
 
-    def tested(self, found: Mapping[str, float]) -> tuple[float, str]:
-        loss, tested = f"{self.loss:#.6g}", found["accuracy"]
-        return tested, f"loss {loss}, accuracy {self.accuracy:.2%}, test accuracy {tested:.2%}"
+    def assess(self, metrics: Mapping[str, float]) -> tuple[float, str]:
+        loss, accuracy = f"{self.loss:#.6g}", metrics["accuracy"]
+        return accuracy, f"loss {loss}, accuracy {self.accuracy:.2%}, test accuracy {accuracy:.2%}"
 
-    def finish(self, found: Mapping[str, float], path: str) -> None:
-        if self.train_batches.waiting:  # 0 if the checkpoint was of the end of the last epoch
+    def finish(self, metrics: Mapping[str, float], path: str) -> None:
+        if self.train_batches.waiting:  # 0 after resuming at the end of the last epoch
             say(self.describe_waiting())
         say(self.describe_best(path))
-        say(f"loss {self.loss:#.6g}\ntest accuracy {found['accuracy']:.2%}")
+        say(f"loss {self.loss:#.6g}\ntest accuracy {metrics['accuracy']:.2%}")
 
     def describe_waiting(self) -> str:
-        """Return the share of the last epoch's time in which the network waited for data."""
+        """Return a text of the share of the last epoch's time spent waiting for data."""
         share = self.train_batches.waiting
         advice = "; --workers sets how many threads load it" if share > LONG_WAIT else ""
         return f"waited for data in {share:.0%} of the last epoch's time{advice}"
 
 
-def begin_with(net: nn.Module, path: str) -> None:
-    """Load weights into a network; a last layer for another number of classes stays as it is."""
-    saved, own = mg.load(path), net.state_dict()
-    last = {name: own[name] for name in [*own][-2:]}  # its weight and bias
-    new = {n: v for n, v in last.items() if n in saved and saved[n].shape != v.shape}
-    net.load_state_dict({**saved, **new})
+def load_weights(net: nn.Module, path: str) -> None:
+    """Load weights into a network, except those of a last layer for other classes."""
+    saved, current = mg.load(path), net.state_dict()
+    last = {name: current[name] for name in [*current][-2:]}  # the last layer's weight and bias
+    unchanged = {n: v for n, v in last.items() if n in saved and saved[n].shape != v.shape}
+    net.load_state_dict({**saved, **unchanged})
 
 
 def fit(
@@ -300,14 +300,14 @@ def fit(
 ) -> None:
     """Train a network to classify images."""
     if args.weights:
-        begin_with(net, args.weights)
+        load_weights(net, args.weights)
     train(Classification(net, optimizer, sets, recipe, args), args)
 
 
 def train(training: Training, args: argparse.Namespace) -> None:
     """Train and test a network, and print the results of each epoch.
 
-    Writes the weights of the epoch with the highest score, and checkpoints for `--checkpoint`.
+    Writes the weights of the epoch with the highest score, and checkpoints to `--checkpoint`.
     """
     options = {"seed": args.seed, "graph_opt_level": args.opt_level, "num_threads": args.threads}
     options["amp"] = args.amp
@@ -323,7 +323,7 @@ def train(training: Training, args: argparse.Namespace) -> None:
         training.resume(args.resume, args.lr)
     say(training.describe())
     training.compile(cg)
-    with held_signals() as check:
+    with deferred_signals() as check:
         try:
             for epoch in range(training.epoch, training.epochs):
                 if epoch > training.epoch:
@@ -333,12 +333,12 @@ def train(training: Training, args: argparse.Namespace) -> None:
                 training.average()
                 if args.checkpoint:
                     training.save(args.checkpoint)
-                found = training.test(check)
-                score, results = training.tested(found)
+                metrics = training.test(check)
+                score, results = training.assess(metrics)
                 training.keep_best(score, best)
                 say(f"epoch {epoch + 1}/{training.epochs}: {results}")
         except KeyboardInterrupt:
-            advice = "nothing is kept, for lack of --checkpoint"
+            advice = "the state is lost: --checkpoint was not given"
             if args.checkpoint:
                 training.average()
                 training.save(args.checkpoint)
@@ -347,37 +347,37 @@ def train(training: Training, args: argparse.Namespace) -> None:
                 say(training.describe_best(best))
             say(f"stopped in epoch {training.epoch + 1} after batch {training.batch}; {advice}")
             raise
-    training.finish(found, best)
+    training.finish(metrics, best)
 
 
 @contextmanager
-def held_signals() -> Iterator[Callable[[], None]]:
+def deferred_signals() -> Iterator[Callable[[], None]]:
     """Defer Ctrl-C and SIGTERM, so that neither interrupts a step.
 
-    Yields a function that raises KeyboardInterrupt after a signal.  All processes call it, and it
-    raises in all if one of them got a signal.  The second signal of a kind ends the process at
+    Yields a function that raises KeyboardInterrupt after a signal.  All processes must call it:
+    it raises in all of them if one got a signal.  A second signal of a kind ends the process at
     once.
     """
-    caught: list[int] = []
+    signals: list[int] = []
 
-    def note(number: int, frame: object) -> None:
-        caught.append(number)
+    def record(number: int, frame: object) -> None:
+        signals.append(number)
         signal.signal(number, signal.SIG_DFL)
 
     def check() -> None:
-        if world().any(bool(caught)):
+        if world().any(bool(signals)):
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, record) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield check
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def _check_writable(option: str, path: str) -> None:
-    """Raise the error of a file that cannot be written before the first epoch, not after it."""
+    """Raise a GraphError if a file cannot be written; called before the first epoch."""
     folder = Path(os.path.realpath(path)).parent
     if Path(path).is_dir() or not os.access(folder, os.W_OK):
         raise GraphError(f"{option} {path}: {folder} must exist and a file be writable there")

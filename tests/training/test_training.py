@@ -144,13 +144,13 @@ def test_the_learning_rate_is_the_checkpoints_unless_another_is_given(tmp_path):
 def test_without_a_checkpoint_an_interrupted_training_says_that_nothing_is_kept(tmp_path):
     halted = interrupted(tmp_path, at=("SIGINT", 150))
     assert halted.returncode == 130
-    assert halted.stdout.endswith("batch 2; nothing is kept, for lack of --checkpoint\n")
+    assert halted.stdout.endswith("batch 2; the state is lost: --checkpoint was not given\n")
     assert os.listdir(tmp_path) == ["train.py"]
 
 
 def test_a_second_signal_ends_the_process_at_once():
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with loop.held_signals() as check:
+    with loop.deferred_signals() as check:
         check()
         os.kill(os.getpid(), signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
