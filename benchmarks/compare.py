@@ -1,4 +1,4 @@
-"""Measure what the documents compare.
+"""Run the comparisons that the documents show.
 
     python benchmarks/compare.py CASE [NETWORK ...] [OPTION ...]
     python benchmarks/compare.py --list
@@ -17,11 +17,11 @@ from minigraph.bench.cases import NETWORKS
 
 
 class Case(NamedTuple):
-    """What is compared.
+    """A comparison.
 
-    run            takes the arguments; its docstring says what it prints
-    add_arguments  adds the case's own options
-    networks       those that it trains, unless others are named; empty: it trains none
+    run            takes the parsed arguments; its docstring says what it prints
+    add_arguments  adds the options of the case
+    networks       the default networks to train; empty if the case trains none
     """
 
     run: Callable[[argparse.Namespace], None]
@@ -57,15 +57,15 @@ def main(arguments: list[str] | None = None) -> None:
         command = commands.add_parser(name, help=first, description=about, formatter_class=raw)
         if case.networks:
             help = f"of {', '.join(NETWORKS)}; default: {', '.join(case.networks)}"
-            own = {"default": [*case.networks], "type": _network, "help": help}
-            command.add_argument("networks", nargs="*", metavar="NETWORK", **own)
+            keywords = {"default": [*case.networks], "type": _network, "help": help}
+            command.add_argument("networks", nargs="*", metavar="NETWORK", **keywords)
         case.add_arguments(command)
         command.set_defaults(run=case.run)
-    asked = parser.parse_args(arguments)
-    if "run" not in asked:
+    args = parser.parse_args(arguments)
+    if "run" not in args:
         print("\n".join(lines))
         return
-    asked.run(asked)
+    args.run(args)
 
 
 def _network(name: str) -> str:

@@ -1,20 +1,20 @@
-"""Print what the generated CUDA kernels of a training step move and take, without a GPU.
+"""Print the bytes and the registers of a training step's generated CUDA kernels, without a GPU.
 
     python benchmarks/cuda_kernels.py [resnet50 ...] [--precision bfloat16] [--level 3]
         [--batch 128] [--arch sm_90] [--processors 132] [--rows 20]
 
-NVRTC compiles the kernels.  Nothing is measured: layouts are those that estimated times speak for,
-and the kernels that cuDNN would bring are left out.
+NVRTC compiles the kernels.  Nothing is measured: layouts are chosen by estimated times, and kernels
+of cuDNN are not listed.
 
-A row is one generated kernel.  Kernels of one text share a row, the figures are then sums or those
-of the largest; parts of a launch of several kernels stand alone.
+A row is one generated kernel.  Kernels with the same text share a row, whose figures are sums.
+Kernels that share a launch have a row each.
 
-    runs       how many kernels of the step have this text
-    MB         bytes that they move: of each run over its loops a kernel reads and writes its
-               operands once, as if no cache served the next run
-    bytes      the same for each element of the kernel's iteration space
-    registers  of a thread; the bytes of its stack and of spills, where it has any, after it
-    shared     bytes of a block
+    runs       the number of kernels of the step with this text
+    MB         the megabytes that they move: in each run over its loops a kernel reads and writes
+               its operands once, as if no cache served the next run
+    bytes      the same, in bytes for each element of the kernel's iteration space
+    registers  of a thread, followed by the bytes of its stack and of spills if it has any
+    shared     bytes of shared memory of a block
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from minigraph.program.memory import plan
 
 
 class Library(Kernel):
-    """A kernel that cuDNN would bring."""
+    """A kernel of cuDNN."""
 
     maker = "cudnn"
 
 
 class Unopened:
-    """What lowering asks of a CUDA device, of which there is none."""
+    """A stand-in for a CUDA device: the attributes and methods that lowering uses."""
 
     device, block, channels_last = "cuda:0", 1, True
 
@@ -83,7 +83,7 @@ class Unopened:
 
 
 def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) -> Program:
-    """Return the program of a training step as it is compiled for CUDA, but for what is tuned."""
+    """Return the program of a training step as compiled for CUDA, without tuning."""
     values = settings.resolve(options)
     x, labels = (
         mg.input(name, batch.shape, batch.dtype)
@@ -109,7 +109,7 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
     return plan(lower(final, 1, list(updates), backend, lambda node, strides: None))
 
 
-# ---------------------------------------------------------------- what its kernels move and take
+# ---------------------------------------------------------------- bytes and registers of kernels
 
 
 @dataclass(frozen=True)
@@ -139,18 +139,18 @@ class Part:
 
     @property
     def title(self) -> str:
-        made = [v.op.name for v in self.mapping.pattern.values if v.op is not None]
-        shown = " ".join(made[:6]) + (f" and {len(made) - 6} more" if len(made) > 6 else "")
-        return f"{shown or 'copy'} ({self.mapping.pattern.form})"
+        ops = [v.op.name for v in self.mapping.pattern.values if v.op is not None]
+        names = " ".join(ops[:6]) + (f" and {len(ops) - 6} more" if len(ops) > 6 else "")
+        return f"{names or 'copy'} ({self.mapping.pattern.form})"
 
 
 def parts_of(program: Program) -> Iterator[Part]:
-    """Yield the generated kernels of a program, also those that share a launch."""
+    """Yield the generated kernels of a program, each kernel of a launch alone."""
     for step in program.steps:
         if not isinstance(step.kernel, CudaKernel):
             continue
-        made = kernel_parts(step.node, [view.strides for view in step.inputs])
-        for part in made.parts if made else ():
+        division = kernel_parts(step.node, [view.strides for view in step.inputs])
+        for part in division.parts if division else ():
             yield Part(*map_to_threads(part.kernel))
 
 
@@ -164,30 +164,30 @@ def resources(unit: str, arch: str) -> dict[str, tuple[str, str]]:
     nvrtc.log.addHandler(handler)
     with verbose:
         nvrtc.compile_program(unit, arch)
-    found = {}
+    kernels = {}
     for part in "\n".join(messages).split("Compiling entry function '")[1:]:
         numbers = {what: number for number, what in NUMBERS.findall(part)}
         registers = numbers["registers"]
         if stack := int(numbers["bytes stack frame"]):
             registers += f" + {stack} stack, {numbers['bytes spill loads']} spilled"
-        found[part.partition("'")[0]] = registers, numbers.get("bytes smem", "0")
-    return found
+        kernels[part.partition("'")[0]] = registers, numbers.get("bytes smem", "0")
+    return kernels
 
 
 NUMBERS = re.compile("([0-9]+) (bytes stack frame|bytes spill loads|registers|bytes smem)")
 
 
 def rows_of(program: Program, arch: str) -> list[list[str]]:
-    """Return the rows of the table, the kernels that move the most first, and the sum last."""
+    """Return the rows of the table, by falling number of bytes, and the sum last."""
     sources: dict[KernelSource, list[Part]] = {}
     for part in parts_of(program):
         sources.setdefault(cuda_source(part.mapping), []).append(part)
-    taken = resources(CompilationUnit(tuple(sources)).text(PRELUDE), arch)
+    usage = resources(CompilationUnit(tuple(sources)).text(PRELUDE), arch)
     rows = []
     for source, parts in sources.items():
         moved, elements = sum(part.bytes for part in parts), sum(part.elements for part in parts)
         row = [parts[0].title, str(len(parts)), f"{moved / 1e6:,.1f}", f"{moved / elements:.2f}"]
-        rows.append((moved, [*row, *taken[source.name]]))
+        rows.append((moved, [*row, *usage[source.name]]))
     rows.sort(key=lambda row: -row[0])
     runs = sum(map(len, sources.values()))
     total = [f"all {len(rows)} texts", str(runs), f"{sum(row[0] for row in rows) / 1e6:,.1f}"]
@@ -198,25 +198,25 @@ HEAD = ("kernel", "runs", "MB", "bytes", "registers", "shared")
 
 
 def main() -> None:
-    about, _, rest = __doc__.partition("\n")
+    summary, _, details = __doc__.partition("\n")
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=about, epilog=rest, formatter_class=form)
+    parser = argparse.ArgumentParser(description=summary, epilog=details, formatter_class=form)
     parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], metavar="NETWORK")
     parser.add_argument("--precision", choices=[*PRECISIONS], default="float32")
     parser.add_argument("--level", type=int, choices=range(4), default=3)
-    parser.add_argument("--batch", type=int, help="default: as `minigraph bench` has it for CUDA")
+    parser.add_argument("--batch", type=int, help="default: that of `minigraph bench` on CUDA")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--processors", type=int, default=132, help="multiprocessors")
     parser.add_argument("--rows", type=int, default=20, help="kernels to show, the largest first")
-    asked = parser.parse_args()
-    for name in asked.networks or ["resnet50"]:
-        step = case(name, asked.batch, device="cuda")
-        options = {"graph_opt_level": asked.level, **PRECISIONS[asked.precision].options}
-        *rows, total = rows_of(program_of(step, options, asked.processors), asked.arch)
-        versions = f"minigraph {mg.__version__}, NVRTC {nvrtc.nvrtc_version()}, {asked.arch}"
-        print(f"{step.title}, {asked.precision}, level {asked.level}; {versions}\n")
-        shown = [HEAD, ["---", *["---:"] * (len(HEAD) - 1)], *rows[: asked.rows], total]
-        print("\n".join(f"| {' | '.join(row)} |" for row in shown), end="\n\n")
+    args = parser.parse_args()
+    for name in args.networks or ["resnet50"]:
+        step = case(name, args.batch, device="cuda")
+        options = {"graph_opt_level": args.level, **PRECISIONS[args.precision].options}
+        *rows, total = rows_of(program_of(step, options, args.processors), args.arch)
+        versions = f"minigraph {mg.__version__}, NVRTC {nvrtc.nvrtc_version()}, {args.arch}"
+        print(f"{step.title}, {args.precision}, level {args.level}; {versions}\n")
+        table = [HEAD, ["---", *["---:"] * (len(HEAD) - 1)], *rows[: args.rows], total]
+        print("\n".join(f"| {' | '.join(row)} |" for row in table), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The files and functions of the package that compiling and calling a function pass."""
+"""Count the files and functions of the package that run to compile and to call a function."""
 
 import argparse
 import os
@@ -21,21 +21,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="list all functions, file by file")
 
 
-def trace(asked: argparse.Namespace) -> None:
-    """Count the files and functions that compiling and calling `relu(x @ w + b)` pass.
+def trace(args: argparse.Namespace) -> None:
+    """Count the files and functions that run to compile and call `relu(x @ w + b)`.
 
-    The cache folder is empty, so the compile tunes the product and compiles its kernel.  Importing
+    The cache folder is empty, so compiling tunes the product and compiles its kernel.  Importing
     the package, building the expression and other threads are not counted.  A function is a
-    qualified name; up to Python 3.11 comprehensions have names of their own.
+    qualified name; up to Python 3.11 comprehensions count as functions.
     """
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MINIGRAPH_CACHE_DIR"] = folder
-        stages = dict(zip(("compile", "call"), _compile_and_call(asked.level), strict=True))
+        stages = dict(zip(("compile", "call"), _compile_and_call(args.level), strict=True))
     for stage, calls in stages.items():
         files = {file for file, _ in calls}
         functions = {name for _, name in calls}
         print(f"{stage}: {len(files)} files, {len(functions)} functions, {calls.total()} calls")
-        for (file, name), count in sorted(calls.items()) if asked.list else ():
+        for (file, name), count in sorted(calls.items()) if args.list else ():
             print(f"{count:7}  {file}: {name}")
 
 
@@ -43,12 +43,12 @@ def _traced(work: Callable[[], object]) -> Counter[tuple[str, str]]:
     """Return how often `work` called each function of the package, by file and qualified name."""
     calls: Counter[tuple[str, str]] = Counter()
 
-    def note(frame, event, argument):
+    def count(frame, event, argument):
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(str(PACKAGE)):
             calls[str(Path(code.co_filename).relative_to(PACKAGE)), code.co_qualname] += 1
 
-    sys.setprofile(note)
+    sys.setprofile(count)
     try:
         work()
     finally:
@@ -57,13 +57,13 @@ def _traced(work: Callable[[], object]) -> Counter[tuple[str, str]]:
 
 
 def _compile_and_call(level: int) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-    """Return the calls that compiling the function made, and those of its first call."""
+    """Return the calls while the function is compiled, and those of its first call."""
     x = mg.input("x", shape=(32, 64))
     w = mg.Parameter(np.ones((64, 16), "float32"), name="w")
     b = mg.Parameter(np.ones(16, "float32"), name="b")
     y = ops.relu(x @ w + b)
     cg = mg.comp_graph(device="cpu", options={"graph_opt_level": level})
-    made = []
-    compiling = _traced(lambda: made.append(cg.compile([x], y)))
+    functions = []
+    compiling = _traced(lambda: functions.append(cg.compile([x], y)))
     batch = np.ones(x.shape, "float32")
-    return compiling, _traced(lambda: made[0](batch))
+    return compiling, _traced(lambda: functions[0](batch))

@@ -1,4 +1,4 @@
-"""How compiling and calling grow with a graph."""
+"""Measure how the times to compile and to call a function grow with its graph."""
 
 import datetime
 import json
@@ -17,9 +17,9 @@ from minigraph.options import cpus
 from minigraph.platform.regular_file import write_text
 
 ROWS, WIDTH = 8, 16
-RECENT = 30  # a random op reads some of so many results before it
-CALLS, CALLING = 30, 2.0  # times that a function is called, seconds after which that is enough
-THREADED = 1000  # nodes up to which other numbers of threads are measured, too
+RECENT = 30  # results before a random op of which it reads two
+MAX_CALLS, MAX_SECONDS = 30, 2.0  # of calling a function
+MAX_THREADED = 1000  # nodes of the largest graph that is also called with more threads
 RANDOM = (
     lambda a, b: a + b,
     lambda a, b: a * b,
@@ -32,35 +32,35 @@ RANDOM = (
 
 def add_arguments(parser):
     parser.add_argument("--nodes", default="100,1000,10000,100000", metavar="N,N")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements")
 
 
-def growth(asked):
-    """Show how compiling and calling grow with a graph of tiny arrays, to 100,000 nodes.
+def growth(args):
+    """Time compiling and calling graphs of tiny arrays with up to 100,000 nodes.
 
-    All the time is overhead.  Compiling is counted in this process's processor time, without the C
-    compiler's: other programs change that least.  The share of a pass is of the wall time of all
-    passes.  A call is the shortest of several, in wall time.
+    All the time is overhead.  Compiling is measured as processor time of this process, without that
+    of the C compiler: other programs affect it least.  The share of a pass is that of the wall time
+    of all passes.  The time of a call is the wall time of the shortest of several.
 
     chain     elementwise ops, each on the result of the one before
     mlp       layers of a perceptron, with gradients and Adam
     unrolled  steps of a recurrent network that share two matrices, with gradients and Adam
-    random    elementwise ops and means of results chosen at random; at level 2, since level 3 would
-              give the C compiler as many different kernels
+    random    elementwise ops and means of random results; at level 2, since level 3 would compile
+              as many different kernels of C
     """
     with tempfile.TemporaryDirectory() as folder:
         os.environ["MINIGRAPH_CACHE_DIR"] = folder
         threads = [n for n in (1, 2, 4, 8, 16) if n <= cpus()]
         run = {"date": datetime.date.today().isoformat(), "processor": processor(), "cpus": cpus()}
         run["graphs"] = []
-        for count in map(int, asked.nodes.split(",")):
+        for count in map(int, args.nodes.split(",")):
             for kind in GRAPHS:
-                row = grown(kind, count, threads)
+                row = measure(kind, count, threads)
                 run["graphs"].append(row)
-                each = 1e6 * row["compiling"] / row["nodes"]
-                print(f"{kind}, {row['nodes']:,} nodes: {each:.0f} us a node", flush=True)
-    if asked.json:
-        write_text(asked.json, json.dumps(run, indent=1) + "\n")
+                microseconds = 1e6 * row["compiling"] / row["nodes"]
+                print(f"{kind}, {row['nodes']:,} nodes: {microseconds:.0f} us a node", flush=True)
+    if args.json:
+        write_text(args.json, json.dumps(run, indent=1) + "\n")
 
 
 def chain(count):
@@ -101,29 +101,29 @@ GRAPHS = {"chain": (chain, 3), "mlp": (mlp, 3), "unrolled": (unrolled, 3), "rand
 
 def compiled(kind, count, threads):
     """Return a function and its arguments, and the seconds of processor time to compile it."""
-    make, level = GRAPHS[kind]
-    inputs, outputs, updates = make(count)
+    build, level = GRAPHS[kind]
+    inputs, outputs, updates = build(count)
     options = {"graph_opt_level": level, "autotune": "off", "num_threads": threads}
     cg = mg.comp_graph("cpu", options)
     start = time.process_time()
     call = cg.compile(inputs, outputs, updates)
-    took = time.process_time() - start
-    return call, [np.zeros(x.shape, x.dtype) for x in inputs], took
+    seconds = time.process_time() - start
+    return call, [np.zeros(x.shape, x.dtype) for x in inputs], seconds
 
 
 def shortest(call, arguments):
     """Return the seconds of the shortest of several calls."""
     times = []
-    while len(times) < CALLS and sum(times) < CALLING:
+    while len(times) < MAX_CALLS and sum(times) < MAX_SECONDS:
         start = time.perf_counter()
         call(*arguments)
         times.append(time.perf_counter() - start)
     return min(times)
 
 
-def grown(kind, count, threads):
-    """Return what a graph of about so many nodes takes, to compile and to call."""
-    call, arguments, took = compiled(kind, count, 1)
+def measure(kind, count, threads):
+    """Return the times to compile and to call a graph of about `count` nodes."""
+    call, arguments, seconds = compiled(kind, count, 1)
     report = call.report()
     passes = {}
     for record in report.passes:
@@ -131,13 +131,13 @@ def grown(kind, count, threads):
     slowest = max(passes, key=passes.get)
     kernels = len(call.profile(*arguments).kernels)
     calls = {1: shortest(call, arguments)}
-    for n in threads[1:] if count <= THREADED else ():
+    for n in threads[1:] if count <= MAX_THREADED else ():
         calls[n] = shortest(*compiled(kind, count, n)[:2])
     return {
         "graph": kind,
         "nodes": report.passes[0].before,
         "kernels": kernels,
-        "compiling": took,
+        "compiling": seconds,
         "slowest pass": slowest,
         "its share": passes[slowest] / sum(passes.values()),
         "calls": calls,

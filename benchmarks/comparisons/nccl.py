@@ -16,17 +16,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cuda")
 
 
-def exchange(asked: argparse.Namespace) -> None:
-    """Time an exchange of the processes' devices by its bytes: alone, and beside a kernel.
+def exchange(args: argparse.Namespace) -> None:
+    """Time an all-reduce between the devices of the processes, by size: alone, and beside a kernel.
 
-    One process exchanges with itself, which shows what a call and its fork and join cost; several,
-    which `mpiexec -n` starts, show what the devices' links carry.  Times are means, in the graph of
-    a step, by the device's clock; the kernel reads 256 MiB.
+    One process exchanges with itself, which measures the overhead of a call with its fork and join;
+    several, started by `mpiexec -n`, measure the links of the devices.  Times are means by the
+    device's clock, in the graph of a step; the kernel reads 256 MiB.
     """
     world = mg.distributed.world()
     lines = [f"{'bytes':>10} {'on its way':>12} {'waited for':>12} {'beside':>12}"]
     for nbytes in SIZES:
-        times = " ".join(f"{1e6 * s:>9.1f} us" for s in _seconds(asked.device, nbytes))
+        times = " ".join(f"{1e6 * s:>9.1f} us" for s in _seconds(args.device, nbytes))
         lines.append(f"{nbytes:>10} {times}")
     if world.rank == 0:
         print("\n".join([f"{world.size} processes", *lines]))

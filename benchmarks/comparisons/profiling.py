@@ -1,4 +1,4 @@
-"""A tuned training step, and its own account of itself: report, profile, caches."""
+"""Tune a training step, and write its report, profile and caches."""
 
 import argparse
 import time
@@ -21,23 +21,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
 
 
-def profile(asked: argparse.Namespace) -> None:
-    """Tune training steps, and write report, profile and caches of each.
+def profile(args: argparse.Namespace) -> None:
+    """Tune training steps, and write the report, profile and caches of each.
 
     DIR/NETWORK gets report.txt, profile.txt, trace.json (for chrome://tracing) and step.cache.
     """
-    options = {"graph_opt_level": 3, "autotune.budget": asked.budget}
-    if asked.threads:
-        options["num_threads"] = asked.threads
-    cg = mg.comp_graph(asked.device, {**options, **PRECISIONS[asked.precision].options})
-    for network in asked.networks:
-        folder = asked.out / network
+    options = {"graph_opt_level": 3, "autotune.budget": args.budget}
+    if args.threads:
+        options["num_threads"] = args.threads
+    cg = mg.comp_graph(args.device, {**options, **PRECISIONS[args.precision].options})
+    for network in args.networks:
+        folder = args.out / network
         folder.mkdir(parents=True, exist_ok=True)
-        subject = case(network, asked.batch_size, asked.quick, asked.device)
+        subject = case(network, args.batch_size, args.quick, args.device)
         step, batches = training(cg, subject, subject.network(LIBRARY))
         batch = next(batches)
         seconds = sum(step.report().seconds.values())
-        print(f"{subject.title}, {asked.precision}: compiled in {seconds:.1f} s")
+        print(f"{subject.title}, {args.precision}: compiled in {seconds:.1f} s")
         for _ in range(CALLS):
             begin = time.perf_counter()
             value = float(step(*batch))  # waits for the device

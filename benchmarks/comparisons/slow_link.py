@@ -1,10 +1,10 @@
-"""A slow network between the processes of one machine: MPI's reductions land later.
+"""Simulate a slow network between the processes of one machine: MPI's reductions end later.
 
-What the step calls is not MPI but functions of the same names here.  They begin and test the
-reduction of MPI, and keep its end to themselves until a network would have carried it: after the
-reductions before it, the bytes of a ring at the network's bandwidth, and the latency of its
-messages (as docs/distributed.md has the model).  It takes
-neither root nor a kernel that delays packets, and leaves out the processor's time for packets.
+A step calls the functions below instead of MPI's of the same names.  They start and test the
+reduction of MPI, and report its end only when a network would have carried it: after the reductions
+before it, the bytes of a ring at the network's bandwidth, and the latency of its messages (as in
+docs/distributed.md).  This needs neither root nor a kernel that delays packets, and leaves out the
+processor time for packets.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ TEXT = """
 enum { FLIGHTS = 4096 };
 static struct { void *request; int64_t due; int landed; } flights[FLIGHTS];
 static int64_t network_is_free;
-/* Told by Python: MPI's functions, and what the network takes for a message and for a byte. */
+/* Set by Python: MPI's functions, and the time that the network takes for a message and a byte. */
 int (*begin)(void *, void *, int, void *, void *, void *, void *);
 int (*test)(void *, int *, void *);
 int (*size_of)(void *, int *);
@@ -62,7 +62,7 @@ int MPI_Test(void *request, int *landed, void *status) {
 
 
 def connect(world, bandwidth, latency):
-    """Let the processes of this world reduce as over a network, in functions compiled from now on.
+    """Make functions compiled from now on reduce as over a slow network.
 
     bandwidth  bytes a second
     latency    seconds of a message
@@ -72,10 +72,10 @@ def connect(world, bandwidth, latency):
         command = ["cc", "-O1", "-shared", "-fPIC", "link.c", "-o", "link.so"]
         subprocess.run(command, cwd=folder, check=True)
         link = ctypes.CDLL(f"{folder}/link.so")
-    real = collective._function
+    original = collective._function
     pointers = {"begin": "MPI_Iallreduce", "test": "MPI_Test", "size_of": "MPI_Type_size"}
     for name, function in pointers.items():
-        ctypes.c_void_p.in_dll(link, name).value = real(world, function)
+        ctypes.c_void_p.in_dll(link, name).value = original(world, function)
     ring = 2 * (world.size - 1)
     ctypes.c_int64.in_dll(link, "messages").value = ring
     ctypes.c_double.in_dll(link, "latency").value = latency * 1e9
@@ -85,6 +85,6 @@ def connect(world, bandwidth, latency):
     def function(world, name):
         if name in ("MPI_Iallreduce", "MPI_Test"):
             return ctypes.cast(link[name], ctypes.c_void_p).value
-        return real(world, name)
+        return original(world, name)
 
     collective._function = function

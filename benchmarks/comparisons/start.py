@@ -1,6 +1,6 @@
-"""How long a program takes until it has trained for some steps.
+"""Measure how long a program takes from its start through its first training steps.
 
-Run as a program of its own, this file is the process of a side, which counts its imports.
+Run as a script, this file is the process of one side, so that the times include its imports.
 """
 
 import argparse
@@ -20,8 +20,8 @@ OURS = ("off", "tune", "exhaustive")  # values of `autotune`
 PEERS = {"torch": "", "torch channels last": "channels last", "torch compiled": "compiled"}
 CACHES = ("MINIGRAPH_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 MARKS = (1, 2, 10, 30, 50, 100)  # steps
-LATE = 20  # of the last steps the median is shown
-# Names of the stages in a report, and what a table calls them.
+LATE = 20  # number of the last steps whose median a table shows
+# The stages of a report, and a table's names for them.
 STAGES = {"build": "check", "optimize": "passes", "lower": "lower", "bind": "C and memory"}
 COLUMNS = ("import", "network", "graph", *STAGES.values(), "build", "processors", "last steps")
 
@@ -33,31 +33,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="smaller images and batches")
 
 
-def start(asked: argparse.Namespace) -> None:
+def start(args: argparse.Namespace) -> None:
     """Time a program from its start to the end of its first training steps, part by part.
 
-    Each side trains each network in processes of its own, one after the other: the first with
-    nothing on disk, the others, of which the medians are shown, with what the first left there.
-    minigraph's sides are values of `autotune`.  Before all that each side trains a small network,
-    which is not shown: it leaves the bytecode of its modules, as installing a package does.
+    Each side trains each network in several processes, one after the other: the first with empty
+    caches, the others with the caches that the first filled; the table shows the medians of these.
+    minigraph's sides are values of `autotune`.  Each side first trains a small network, which the
+    table does not show, to write the bytecode of its modules as installing a package does.
 
-    All is in seconds.  "graph" has the data, too.  "build" is all from the import to the first
-    step, "processors" its processor time, the C compilers' included.  "last steps" is the median of
-    the last ones, "to step N" the time from the start of the process.
+    All times are in seconds.  "graph" includes the data.  "build" is the time from the import to
+    the first step, "processors" its processor time including that of C compilers.  "last steps" is
+    the median of the last steps, "to step N" the time from the start of the process.
     """
-    columns = [*COLUMNS, *(f"to step {n}" for n in MARKS if n <= asked.steps)]
-    sides = asked.side or OURS[:1]
+    columns = [*COLUMNS, *(f"to step {n}" for n in MARKS if n <= args.steps)]
+    sides = args.side or OURS[:1]
     for side in sides:
         with tempfile.TemporaryDirectory() as folder:
             _run(side, "mlp", Path(folder), 1, quick=True)
     print("| network | side | disk |", " | ".join(columns), "|")
     print("| --- | --- | --- |" + " ---: |" * len(columns))
-    for network in asked.networks:
+    for network in args.networks:
         for side in sides:
             with tempfile.TemporaryDirectory() as folder:
-                arguments = side, network, Path(folder), asked.steps, asked.quick
-                found = [_run(*arguments) for _ in range(asked.processes)]
-            for disk, runs in (("empty", found[:1]), ("filled", found[1:])):
+                arguments = side, network, Path(folder), args.steps, args.quick
+                results = [_run(*arguments) for _ in range(args.processes)]
+            for disk, runs in (("empty", results[:1]), ("filled", results[1:])):
                 if runs:
                     cells = " | ".join(_median(runs, column) for column in columns)
                     print(f"| {network} | {side} | {disk} | {cells} |", flush=True)
@@ -69,63 +69,66 @@ def _median(runs: list[dict[str, float]], column: str) -> str:
 
 
 def _run(side: str, network: str, folder: Path, steps: int, quick: bool) -> dict[str, float]:
-    """Return the numbers that a side's process has printed, by column."""
+    """Return the numbers that the process of a side prints, by column."""
     environment = {**os.environ, **{name: str(folder / name) for name in CACHES}}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in CACHES:
         (folder / name).mkdir(exist_ok=True)
-    given = {"side": side, "network": network, "steps": steps, "quick": quick}
-    given["start"] = time.perf_counter()  # the system's clock, the same in all processes
-    command = [sys.executable, __file__, json.dumps(given)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+    options = {"side": side, "network": network, "steps": steps, "quick": quick}
+    options["start"] = time.perf_counter()  # the system's clock, the same in all processes
+    command = [sys.executable, __file__, json.dumps(options)]
+    process = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(process.stdout.splitlines()[-1])
 
 
 # ---------------------------------------------------------------- in the process of a side
 
 
-def train(given: dict[str, Any]) -> dict[str, float]:
+def train(options: dict[str, Any]) -> dict[str, float]:
     """Train, and return the numbers of this process by column."""
 
     def now() -> float:
-        return time.perf_counter() - given["start"]
+        return time.perf_counter() - options["start"]
 
     step: Callable[[], object]
-    if given["side"] in OURS:
+    if options["side"] in OURS:
         from minigraph.bench import ours as library
     else:
         from minigraph.bench import torch_peer as library
     from minigraph.bench.worker import Task, limit_cores, step_function
 
-    imported, used = now(), sum(os.times()[:4])
+    imported, cpu_seconds = now(), sum(os.times()[:4])
     threads = len(os.sched_getaffinity(0))
-    setting = PEERS.get(given["side"], "3")
-    options = None, given["quick"], "float32", 30.0
-    task = Task(given["network"], setting, "cpu", threads, *options)
+    setting = PEERS.get(options["side"], "3")
+    batch_size, budget = None, 30.0
+    sizes = batch_size, options["quick"], "float32", budget
+    task = Task(options["network"], setting, "cpu", threads, *sizes)
     limit_cores(threads)
-    found = {"import": imported}
-    if given["side"] in OURS:
+    columns = {"import": imported}
+    if options["side"] in OURS:
         cg = library.graph_for(task, 3)
-        cg.set_option("autotune", given["side"])
+        cg.set_option("autotune", options["side"])
         begin = now()
         net = task.subject.network(library.LIBRARY)
-        found["network"] = now() - begin
+        columns["network"] = now() - begin
         begin = now()
         function, batches = library.training(cg, task.subject, net)
         stages = {STAGES[name]: s for name, s in function.report().seconds.items()}
-        found |= {"graph": now() - begin - sum(stages.values()), **stages}
+        columns |= {"graph": now() - begin - sum(stages.values()), **stages}
         step = step_function(function, batches, library.wait)
     else:
         step = library.torch_side(task).step
     built = now()
-    found |= {"build": built - imported, "processors": sum(os.times()[:4]) - used}
-    ends = [built]
-    for _ in range(given["steps"]):
+    columns |= {"build": built - imported, "processors": sum(os.times()[:4]) - cpu_seconds}
+    finished = [built]
+    for _ in range(options["steps"]):
         step()
-        ends.append(now())
-    seconds = [after - before for before, after in itertools.pairwise(ends)]
-    found["last steps"] = statistics.median(seconds[-LATE:])
-    return found | {f"to step {n}": ends[n] for n in MARKS if n < len(ends)}
+        finished.append(now())
+    seconds = [after - before for before, after in itertools.pairwise(finished)]
+    columns["last steps"] = statistics.median(seconds[-LATE:])
+    return columns | {f"to step {n}": finished[n] for n in MARKS if n < len(finished)}
 
 
 if __name__ == "__main__":
