@@ -1,13 +1,13 @@
-"""Attack minigraph for as long as you like, and report what broke.
+"""Attack minigraph for a given time, and report what broke.
 
     python tools/attack.py --minutes 60                 # every part, from a seed that it prints
     python tools/attack.py --minutes 60 --seed 7 races  # one part, from this seed
     python tools/attack.py --seed 1234 --only races     # one attempt, as a failure names it
 
 Each part is an attack of `tools/attacks`, which is tried with one seed after the other.  The parts
-share the time evenly, in turns.  Attempts run in processes of their own, so that one which crashes
-or hangs ends no other.  At the end a table has the counts, `--json FILE` has them too, and the exit
-status is 1 if anything failed.
+share the time evenly, in turns.  Attempts run in separate processes, so that one that crashes or
+hangs does not end the others.  At the end a table shows the counts, `--json FILE` writes them, and
+the exit status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from minigraph.cache.machine import processor  # noqa: E402
 from minigraph.platform.regular_file import write_text  # noqa: E402
 
 TURN = 60.0  # seconds that a part runs before the next one
-LINES = 8  # of what a failed attempt printed
+LINES = 8  # number of the last lines to show of a failed attempt
 
 
-# ---------------------------------------------------------------- in a process of its own
+# ---------------------------------------------------------------- in the process of an attempt
 
 
 def attempt(name: str, seeds: range, until: float) -> None:
     """Try an attack with one seed after the other; print each begin and end as a line of JSON."""
-    told = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what else is printed is no line of ours
+    reports = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # other output must not mix with the lines of JSON
     for seed in seeds:
-        print(json.dumps({"seed": seed}), file=told)
+        print(json.dumps({"seed": seed}), file=reports)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             counts, error = {}, ""
             try:
                 counts = ATTACKS[name].attack(seed, Path(folder))
             except Exception:
                 error = traceback.format_exc()
-        print(json.dumps({"done": seed, "counts": counts, "error": error}), file=told)
+        print(json.dumps({"done": seed, "counts": counts, "error": error}), file=reports)
         if time.time() >= until:
             return
 
@@ -64,11 +64,11 @@ def attempt(name: str, seeds: range, until: float) -> None:
 
 
 class Part:
-    """What became of one attack.
+    """The results of one attack.
 
-    seed      the next one to try
-    attempts  how many ended, well or not
-    failures  seeds, with the reason of each
+    seed      the next seed to try
+    attempts  the number that ended, passed or failed
+    failures  the seeds that failed, each with the reason
     """
 
     def __init__(self, name: str, seed: int) -> None:
@@ -80,7 +80,7 @@ class Part:
         self.failures: list[tuple[int, str]] = []
 
     def run(self, seconds: float, folder: Path, last: int | None = None) -> None:
-        """Make attempts for some seconds, at least one; with `last`, none beyond that seed."""
+        """Make attempts for some seconds, at least one, and none beyond the seed `last`."""
         begin = time.monotonic()
         until = time.time() + seconds
         while True:
@@ -90,7 +90,7 @@ class Part:
         self.seconds += time.monotonic() - begin
 
     def _process(self, until: float, folder: Path, last: int | None) -> None:
-        """Make attempts in one process, until it ends or has to be ended."""
+        """Make attempts in one process, until it ends or must be killed."""
         log = folder / "log"
         temporary = folder / "tmp"
         temporary.mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ class Part:
         command = [sys.executable, __file__, "--attempt", self.name, str(self.seed), str(end)]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path[:4]),  # for what the attempts start, too
+            "PYTHONPATH": os.pathsep.join(sys.path[:4]),  # also for processes that attempts start
             **self.attack.environment(),
             "MINIGRAPH_CACHE_DIR": str(folder / "cache"),
             "TMPDIR": str(temporary),
@@ -110,39 +110,39 @@ class Part:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                bufsize=0,  # a line that is here already is seen by `select`
+                bufsize=0,  # `select` does not see lines in a buffer
                 start_new_session=True,
             )
-        running, why = None, ""
+        running, reason = None, ""
         assert process.stdout is not None
         with process, DefaultSelector() as selector:
             selector.register(process.stdout, EVENT_READ)
             try:
                 while True:
                     if not selector.select(self.attack.seconds):
-                        why = f"it did not end within {self.attack.seconds} seconds"
+                        reason = f"it did not end within {self.attack.seconds} seconds"
                         break
                     line = process.stdout.readline()
                     if not line:
                         break
-                    told = json.loads(line)
-                    if "seed" in told:
-                        running = told["seed"]
+                    report = json.loads(line)
+                    if "seed" in report:
+                        running = report["seed"]
                         continue
                     running = None
-                    self._ended(told["done"], told["counts"], told["error"])
+                    self._ended(report["done"], report["counts"], report["error"])
             finally:
                 if process.poll() is None:
-                    if why or sys.exc_info()[0]:
+                    if reason or sys.exc_info()[0]:
                         os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
         status = process.returncode
-        if running is None and status and not why:  # before the first attempt, or between two
+        if running is None and status and not reason:  # before the first attempt, or between two
             running = self.seed
         if running is not None:
-            said = log.read_text(errors="replace").splitlines()
-            why = why or f"the process ended with status {status}"
-            self._ended(running, {}, "\n".join([*said, why]))
+            printed = log.read_text(errors="replace").splitlines()
+            reason = reason or f"the process ended with status {status}"
+            self._ended(running, {}, "\n".join([*printed, reason]))
         shutil.rmtree(temporary, ignore_errors=True)
 
     def _ended(self, seed: int, counts: dict[str, int], error: str) -> None:
@@ -156,25 +156,25 @@ class Part:
             sys.stdout.flush()
 
     def __str__(self) -> str:
-        counted = ", ".join(f"{count:,} {what}" for what, count in sorted(self.counts.items()))
+        counts = ", ".join(f"{count:,} {name}" for name, count in sorted(self.counts.items()))
         failed = f"{len(self.failures)} failed" if self.failures else "none failed"
-        return f"{self.name:13} {self.attempts:6,} attempts, {failed}: {counted}"
+        return f"{self.name:13} {self.attempts:6,} attempts, {failed}: {counts}"
 
 
 def commit() -> str:
     """Return the commit that is checked out, with a + if files differ from it."""
-    done = subprocess.run(
+    process = subprocess.run(
         ["git", "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=10"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.stdout.strip() or "unknown"
+    return process.stdout.strip() or "unknown"
 
 
 def report(parts: list[Part], seed: int, minutes: float) -> dict[str, object]:
-    """Return what became of the parts, as `docs/tables.py` reads it."""
+    """Return the results of the parts, in the form that `docs/tables.py` reads."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": commit(),
@@ -199,22 +199,22 @@ def main() -> int:
         "--minutes",
         type=float,
         default=60.0,
-        help="in all, and one attempt of each part at least (default: 60)",
+        help="in all, but at least one attempt of each part (default: 60)",
     )
-    parser.add_argument("--seed", type=int, help="to begin with (default: another each time)")
+    parser.add_argument("--seed", type=int, help="the first seed (default: a random one)")
     parser.add_argument("--only", choices=ATTACKS, help="make the one attempt of --seed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to FILE")
     options = parser.parse_args()
     unknown = sorted(set(options.parts) - set(ATTACKS))
     if unknown:
-        parser.error(f"there is no part {', '.join(unknown)}; the parts: {', '.join(ATTACKS)}")
+        parser.error(f"unknown part {', '.join(unknown)}; the parts are {', '.join(ATTACKS)}")
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
     names = [options.only] if options.only else options.parts or [*ATTACKS]
     parts = [Part(name, seed) for name in names]
     print(f"seed {seed}, commit {commit()}, {processor()}, {os.cpu_count()} CPUs", flush=True)
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="minigraph-long-", ignore_cleanup_errors=True) as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="minigraph-long-", ignore_cleanup_errors=True) as path:
+        folder = Path(path)
         if options.only:
             parts[0].run(0, folder, last=seed)
         else:
@@ -223,7 +223,7 @@ def main() -> int:
                 for part in waiting:
                     part.run(min(share - part.seconds, TURN), folder)
                     print(part, flush=True)
-                    if options.json:  # also of a run that does not come to its end
+                    if options.json:  # a run that is interrupted leaves its counts, too
                         minutes = (time.monotonic() - begin) / 60
                         write_text(options.json, json.dumps(report(parts, seed, minutes), indent=1))
     minutes = (time.monotonic() - begin) / 60

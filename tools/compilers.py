@@ -3,10 +3,10 @@
     python tools/compilers.py --pythons .venv/bin/python ../python3.13/bin/python \
         --json benchmarks/results/cpu/compilers/zen5/results.json
 
-A Python is the interpreter of an environment with what minigraph takes; the default is the one that
-runs this.  Each cell is a process with an empty cache of kernels, on one thread: how long it takes
-to compile and call once, and the processor's time of a step, which other programs change least.
-What is not there has no cell.  The losses of a cell have to be those of the first.
+A Python is the interpreter of an environment with minigraph's dependencies; the default is the one
+that runs this program.  Each cell is a process on one thread with an empty cache of kernels: the
+time to compile and call once, and the processor time of a step, which other programs affect least.
+A compiler that is not installed has no cell.  The losses of each cell must be those of the first.
 """
 
 from __future__ import annotations
@@ -60,47 +60,49 @@ xs, ys = rng.normal(size=shape).astype("float32"), rng.integers(0, 10, shape[0])
 losses, times = [float(step(xs, ys))], []
 first = time.perf_counter() - start
 while sum(times) < seconds or len(times) < 4:
-    begun = time.process_time()
+    begin = time.process_time()
     losses.append(float(step(xs, ys)))
-    times.append(time.process_time() - begun)
-makers = sorted({made.split()[0] for _, made, _ in step.report().steps})
+    times.append(time.process_time() - begin)
+makers = sorted({maker.split()[0] for _, maker, _ in step.report().steps})
 print(json.dumps({
     "compiler": name if name in ("halide", "nothing") else compiler.compiler_name(),
     "onednn": has_onednn, "python": sys.version.split()[0], "model": model, "losses": losses[:5],
     "first": round(first, 2), "step": float(np.median(times)), "makers": makers,
 }))
 """
-NOWHERE = {"PATH": "", "CC": ""}
+NO_COMPILER = {"PATH": "", "CC": ""}
 
 
 def compilers() -> dict[str, dict[str, str]]:
     """Return the environment variables of each row."""
     paths = {name: shutil.which(name) for name in ("gcc", "clang")}
-    found = {name: {"CC": path} for name, path in paths.items() if path}
-    found |= {"zig": NOWHERE, "halide": NOWHERE, "nothing": NOWHERE}
-    backends = {name: "halide" if name == "halide" else "c" for name in found}
+    rows = {name: {"CC": path} for name, path in paths.items() if path}
+    rows |= {"zig": NO_COMPILER, "halide": NO_COMPILER, "nothing": NO_COMPILER}
+    backends = {name: "halide" if name == "halide" else "c" for name in rows}
     return {
         name: {**variables, "MINIGRAPH_JIT_BACKEND": backends[name]}
-        for name, variables in found.items()
+        for name, variables in rows.items()
     }
 
 
-def cell(python: str, variables: dict[str, str], *asked: object) -> dict[str, Any] | None:
-    """Return what a process has measured; None if it lacks what the cell asks for."""
+def cell(python: str, variables: dict[str, str], *arguments: object) -> dict[str, Any] | None:
+    """Return the measurements of a process; None if its compiler is not installed."""
     with tempfile.TemporaryDirectory() as folder:
         root = str(Path(__file__).parents[1])
         ours = {"MINIGRAPH_CACHE_DIR": folder, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
         environment = os.environ | variables | ours
-        command = [python, "-c", PROGRAM, json.dumps(asked)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{python}, {asked}: {done.stderr}")
-    measured: dict[str, Any] | None = json.loads(done.stdout)
+        command = [python, "-c", PROGRAM, json.dumps(arguments)]
+        process = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False
+        )
+    if process.returncode:
+        sys.exit(f"{python}, {arguments}: {process.stderr}")
+    measured: dict[str, Any] | None = json.loads(process.stdout)
     return measured
 
 
 def cells(models: list[str], pythons: list[str], seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield all cells of the first Python, and of the others those of the first compiler."""
+    """Yield all cells of the first Python, and those of the first compiler of other Pythons."""
     rows = compilers()
     for model in models:
         expected: list[float] = []
@@ -122,19 +124,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="of steps in each cell")
     parser.add_argument("--models", nargs="*", default=["mlp", "resnet18"])
     parser.add_argument("--pythons", nargs="*", default=[sys.executable])
-    parser.add_argument("--json", type=Path, help="where to write the cells for docs/tables.py")
-    asked = parser.parse_args()
+    parser.add_argument(
+        "--json", type=Path, help="write the cells to this file, for docs/tables.py"
+    )
+    args = parser.parse_args()
     measured = []
-    for made in cells(asked.models, asked.pythons, asked.seconds):
-        print(json.dumps(made), flush=True)
-        measured.append(made)
-    if asked.json:
+    for row in cells(args.models, args.pythons, args.seconds):
+        print(json.dumps(row), flush=True)
+        measured.append(row)
+    if args.json:
         about = {
             "date": f"{datetime.date.today()}",
             "processor": processor().partition(" features ")[0],
         }
-        asked.json.parent.mkdir(parents=True, exist_ok=True)
-        asked.json.write_text(json.dumps({**about, "cells": measured}, indent=1) + "\n")
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps({**about, "cells": measured}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

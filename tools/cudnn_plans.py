@@ -1,11 +1,11 @@
-"""What the real cuDNN offers on an H200 for the networks' convolutions, without one.
+"""List the plans of cuDNN for the networks' convolutions on an H200, without a GPU.
 
     python tools/cudnn_plans.py [resnet50 ...] [--precisions bfloat16 ...] [--json FILE]
 
-cuDNN's heuristics need a description of the device and a driver that is there: cc compiles one that
-does nothing.  Functions are compiled as for a device: a training step and the network in inference,
-at the levels 2 and 3, and where NaN may be lost.  Then all that the tuner would measure is built,
-in every layout.  The exit status is 1 where something has no plan, or a plan cannot be built.
+cuDNN's heuristics need a description of the device and a driver: cc compiles a driver that does
+nothing.  Functions are compiled as for a device: a training step and the network in inference, at
+levels 2 and 3, and with fast math, which may lose NaN.  Then all candidates of the tuner are built,
+in each layout.  The exit status is 1 if a problem has no plan, or a plan cannot be built.
 """
 
 import argparse
@@ -71,17 +71,17 @@ OPTIONS = (
     {"graph_opt_level": 3},
     {"graph_opt_level": 2, "graph_opt.fast_math": True},
 )
-NO_NAN = ", no NaN"  # how problems end whose relu may be cuDNN's
-SMALL = 1 << 28  # bytes: what is larger is never touched here
+NO_NAN = ", no NaN"  # suffix of problems whose relu may be cuDNN's
+LIMIT = 1 << 28  # bytes: larger memory is not allocated, and nothing touches it
 
 
 def stand_in_for_the_driver(folder):
-    """Load a libcuda.so.1 that does nothing: the library of that name for all that ask later."""
+    """Load a libcuda.so.1 that does nothing; later loads of that name return it."""
     library = folder / "libcuda.so.1"
     source = TESTS / "cuda_without_device.c"
     compiler = shutil.which("cc")
     if compiler is None:
-        sys.exit("there is no C compiler (cc), which makes a driver without a device")
+        sys.exit("no C compiler (cc) to compile a driver without a device: install one")
     command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", source, "-o", library]
     subprocess.run(command, check=True)
     ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
@@ -89,9 +89,9 @@ def stand_in_for_the_driver(folder):
 
 @contextlib.contextmanager
 def an_h200():
-    """Let minigraph compile for an H200, with all of cuDNN but its execution; yield the patch.
+    """Make minigraph compile for an H200, with cuDNN except its execution; yield the patch.
 
-    Products are not cuBLAS's, which asks the driver.
+    Products do not use cuBLAS, which needs a real driver.
     """
     import cudnn
     from cuda_stand_in import StandIn, open_instead
@@ -100,7 +100,7 @@ def an_h200():
 
     class Device(StandIn):
         def allocate(self, nbytes):
-            if nbytes > SMALL:
+            if nbytes > LIMIT:
                 return SimpleNamespace(data=SimpleNamespace(ptr=1 << 40), nbytes=nbytes)
             return super().allocate(nbytes)
 
@@ -121,19 +121,19 @@ def an_h200():
 
 
 def problems(patch, name, precision):
-    """Return what the tuner would measure for a network of cuDNN, by subject."""
+    """Return the convolution problems that the tuner would measure for a network, by subject."""
     from minigraph.devices.cuda.candidates import CudaProblems
 
-    found = {}
-    look = CudaProblems.tunable
+    convolutions = {}
+    original = CudaProblems.tunable
 
-    def noted(self, node, strides):
-        tunable = look(self, node, strides)
+    def record(self, node, strides):
+        tunable = original(self, node, strides)
         if tunable and "conv2d" in tunable.problem.subject:
-            found[tunable.problem.subject] = tunable.problem
+            convolutions[tunable.problem.subject] = tunable.problem
         return tunable
 
-    patch.setattr(CudaProblems, "tunable", noted)
+    patch.setattr(CudaProblems, "tunable", record)
     case = cases.case(name, device="cuda")
     x = mg.input("x", (case.images, *case.shape))
     labels = mg.input("labels", (case.images,), "int64")
@@ -142,11 +142,11 @@ def problems(patch, name, precision):
     updates = {**optim.Adam(net.parameters()).minimize(loss), **net.updates()}
     predicted = net.eval()(x)
     for options in OPTIONS:
-        asked = {**options, "autotune": "cached", **cases.PRECISIONS[precision].options}
-        cg = mg.comp_graph("cuda", asked)
+        options = {**options, "autotune": "cached", **cases.PRECISIONS[precision].options}
+        cg = mg.comp_graph("cuda", options)
         cg.compile([x, labels], loss, updates)
         cg.compile([x], predicted)
-    return found
+    return convolutions
 
 
 class Plan(NamedTuple):
@@ -158,72 +158,73 @@ class Plan(NamedTuple):
 
     @property
     def fused(self):
-        """Whether cuDNN computes all of the problem, also what follows the product."""
+        """Whether cuDNN computes all of the problem, also the ops after the product."""
         return not self.name.startswith("unfused")
 
 
-class Arranged(NamedTuple):
-    """A problem in some layouts: its plans, best first, why others were not built, and seconds."""
+class Listing(NamedTuple):
+    """A problem in some layouts: its plans, best first, errors of failed plans, and seconds."""
 
     subject: str
     layout: str
     plans: list
-    failed: list
-    listing: float
-    building: float
+    failures: list
+    list_seconds: float
+    build_seconds: float
 
 
-def arranged(problem):
-    """Yield what becomes of a problem in each of its layouts."""
+def listings(problem):
+    """Build the plans of a problem in each of its layouts; yield a Listing for each."""
     for names, layouts in problem.layouts.items():
         start = time.perf_counter()
         candidates = [*problem.candidates(layouts)]
         listed = time.perf_counter()
-        plans, failed = [], []
+        plans, failures = [], []
         for candidate in candidates:
             try:
                 plan = candidate.kernel.plan
                 plans.append(Plan(candidate.name, plan.workspace, plan.generated))
             except GraphError as error:
-                failed.append(str(error))
+                failures.append(str(error))
         seconds = listed - start, time.perf_counter() - listed
-        yield Arranged(problem.subject, name_of(names), plans, failed, *seconds)
+        yield Listing(problem.subject, name_of(names), plans, failures, *seconds)
 
 
 def name_of(names):
-    """Return where the images lie: "nchw", "nhwc" or "both"."""
+    """Return the layout of the images: "nchw", "nhwc" or "both"."""
     images = {*names} & {"nchw", "nhwc"}
     return "both" if len(images) == 2 else images.pop()
 
 
-def row(network, precision, layout, found):
-    """Return what is kept of the problems of a network in a layout."""
-    plans = [plan for each in found for plan in each.plans]
-    relus = [each for each in found if each.subject.endswith(NO_NAN)]
+def row(network, precision, layout, problems):
+    """Return the counts and times of the problems of a network in a layout."""
+    plans = [plan for problem in problems for plan in problem.plans]
+    relus = [problem for problem in problems if problem.subject.endswith(NO_NAN)]
     return {
         "network": network,
         "precision": precision,
         "layout": layout,
-        "problems": len(found),
-        "without a plan": [each.subject for each in found if not each.plans],
-        "not built": [why for each in found for why in each.failed],
+        "problems": len(problems),
+        "without a plan": [problem.subject for problem in problems if not problem.plans],
+        "not built": [error for problem in problems for error in problem.failures],
         "plans": len(plans),
         "generated": sum(plan.generated for plan in plans),
         "relus": len(relus),
-        "relus fused": sum(any(plan.fused for plan in each.plans) for each in relus),
-        "first workspace": sum(each.plans[0].workspace for each in found if each.plans),
-        "seconds to list": round(sum(each.listing for each in found), 2),
-        "seconds to build": round(sum(each.building for each in found), 2),
+        "relus fused": sum(any(plan.fused for plan in relu.plans) for relu in relus),
+        "first workspace": sum(p.plans[0].workspace for p in problems if p.plans),
+        "seconds to list": round(sum(p.list_seconds for p in problems), 2),
+        "seconds to build": round(sum(p.build_seconds for p in problems), 2),
     }
 
 
 def rows(network, precision):
     """Return the rows of a network, one for each layout."""
     with an_h200() as patch:
-        found = [each for p in problems(patch, network, precision).values() for each in arranged(p)]
+        convolutions = problems(patch, network, precision).values()
+        built = [listing for problem in convolutions for listing in listings(problem)]
     return [
-        row(network, precision, layout, [each for each in found if each.layout == layout])
-        for layout in dict.fromkeys(each.layout for each in found)
+        row(network, precision, layout, [listing for listing in built if listing.layout == layout])
+        for layout in dict.fromkeys(listing.layout for listing in built)
     ]
 
 
@@ -231,16 +232,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=", ".join(NETWORKS))
     parser.add_argument("--precisions", nargs="+", default=PRECISIONS, choices=PRECISIONS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found there")
-    given = parser.parse_args()
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to FILE")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["MINIGRAPH_CACHE_DIR"] = folder  # where nothing was measured
+        os.environ["MINIGRAPH_CACHE_DIR"] = folder  # without measurements of a device
         stand_in_for_the_driver(Path(folder))
         import cudnn
 
         from minigraph.devices.cuda.nvrtc import nvrtc_version
 
-        found = {
+        results = {
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "device": H200["deviceName"],
             "cudnn": cudnn.backend_version_string(),
@@ -248,15 +249,15 @@ def main():
             "nvrtc": nvrtc_version(),
             "rows": [],
         }
-        for network in given.networks or NETWORKS:
-            for precision in given.precisions:
-                found["rows"] += rows(network, precision)
-    text = json.dumps(found, indent=1) + "\n"
-    if given.json:
-        given.json.write_text(text)
+        for network in args.networks or NETWORKS:
+            for precision in args.precisions:
+                results["rows"] += rows(network, precision)
+    text = json.dumps(results, indent=1) + "\n"
+    if args.json:
+        args.json.write_text(text)
     else:
         print(text, end="")
-    return int(any(each["without a plan"] or each["not built"] for each in found["rows"]))
+    return int(any(row["without a plan"] or row["not built"] for row in results["rows"]))
 
 
 if __name__ == "__main__":

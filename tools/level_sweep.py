@@ -1,12 +1,12 @@
-"""Normalisations, poolings and reductions over many shapes, and the time of each level.
+"""Time normalisations, poolings and reductions at each level, over many shapes.
 
-Run it to see where a level is slower than the one below it, or NumPy computes something:
+Run it to find programs that are slower at a level than at the one below, or that run in NumPy:
 
     python tools/level_sweep.py [batch_norm ...] [--minutes 1] [--seed 7] [--threads 1]
 
 It draws programs and shapes by the seed until the time is over.  The levels take turns, so that
-what else the machine does slows them alike, and their medians are compared.  Where a level seems
-slower, both are timed again, more often: what remains is printed.
+other programs slow them alike, and their medians are compared.  If a level seems slower, both are
+timed again with more turns, and printed if the difference remains.
 """
 
 import argparse
@@ -28,10 +28,10 @@ CHANNELS = (1, 3, 8, 16, 24, 32, 64, 128, 256, 512)
 SIDES = (4, 7, 14, 28, 56)
 BATCHES = (1, 8, 64)
 LEVELS = (0, 1, 2, 3)
-LARGEST = 1 << 22  # elements of an image
+MAX_ELEMENTS = 1 << 22  # of the images
 SLOWER = 1.15  # ratio of medians, from which on a level counts as slower
-LEAST = 0.004  # milliseconds that a level is slower, at least: calls take about as long
-ROUNDS, AGAIN = 9, 41  # turns of each level, and of two of them
+MIN_DIFFERENCE = 0.004  # milliseconds, about the overhead of a call: less does not count as slower
+TURNS, MORE_TURNS = 9, 41  # of each level, and of two that are timed again
 
 
 def channels(x, *values):
@@ -53,7 +53,7 @@ def normalised_with_relu(x):
     return ops.relu(y), *parameters
 
 
-PROGRAMS = {  # what each makes of images [n, c, h, w], and the parameters that it has
+PROGRAMS = {  # functions of images [n, c, h, w]; each returns its result and its parameters
     "batch_norm": batch_norm,
     "batch_norm_relu": normalised_with_relu,
     "batch_norm_inference": batch_norm_inference,
@@ -91,43 +91,43 @@ class Case:
             self.functions.append(mg.comp_graph("cpu", options).compile([x], ys))
             self.functions[-1](self.image)
 
-    def milliseconds(self, levels, rounds):
-        """Return the median time of each of some levels, which take turns."""
+    def milliseconds(self, levels, turns):
+        """Return the median time of each of these levels, which take turns."""
         times = {level: [] for level in levels}
-        for _ in range(rounds):
-            for level, taken in times.items():
+        for _ in range(turns):
+            for level, samples in times.items():
                 start = time.perf_counter()
                 self.functions[level](self.image)
-                taken.append(1e3 * (time.perf_counter() - start))
-        return {level: median(taken) for level, taken in times.items()}
+                samples.append(1e3 * (time.perf_counter() - start))
+        return {level: median(samples) for level, samples in times.items()}
 
     def slower(self):
         """Return the first level that is slower than the one below it, and the times; or None."""
-        times = self.milliseconds(LEVELS, ROUNDS)
+        times = self.milliseconds(LEVELS, TURNS)
         for below, level in itertools.pairwise(LEVELS):
             if is_slower(times[below], times[level]):
-                again = self.milliseconds((below, level), AGAIN)
-                if is_slower(again[below], again[level]):
-                    return level, times | again
+                repeated = self.milliseconds((below, level), MORE_TURNS)
+                if is_slower(repeated[below], repeated[level]):
+                    return level, times | repeated
         return None
 
     @property
     def by_numpy(self):
-        """What NumPy computes at any level."""
+        """The steps that NumPy computes, at any level."""
         levels = enumerate(self.functions)
         return [f"level {i}: {step}" for i, f in levels for step in f.report().numpy]
 
 
 def is_slower(below, level):
-    return level > SLOWER * below and level - below > LEAST
+    return level > SLOWER * below and level - below > MIN_DIFFERENCE
 
 
 def draws(names, seed):
-    """Yield programs and shapes, without end."""
+    """Yield random programs and shapes for ever."""
     rng = random.Random(seed)
     while True:
         name, n, c, side = map(rng.choice, (names, BATCHES, CHANNELS, SIDES))
-        if n * c * side * side <= LARGEST and n * side * side > 1:
+        if n * c * side * side <= MAX_ELEMENTS and n * side * side > 1:
             yield name, (n, c, side, side)
 
 
@@ -137,29 +137,29 @@ def main():
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="add the counts there")
-    given = parser.parse_args()
-    end = time.monotonic() + 60 * given.minutes
+    parser.add_argument("--json", type=Path, metavar="FILE", help="add the counts to FILE")
+    args = parser.parse_args()
+    end = time.monotonic() + 60 * args.minutes
     count, slower, numpys = 0, [], []
-    for name, shape in draws(given.names, given.seed):
+    for name, shape in draws(args.names, args.seed):
         if time.monotonic() > end:
             break
-        case = Case(name, shape, given.threads)
+        case = Case(name, shape, args.threads)
         count += 1
         numpys += [f"{name} {shape}: {step}" for step in case.by_numpy]
-        if found := case.slower():
-            level, times = found
+        if result := case.slower():
+            level, times = result
             figures = " ".join(f"{times[i]:.3f}" for i in LEVELS)
             ratio = times[level] / times[level - 1]
             slower.append(f"{name} {shape}: level {level} x{ratio:.2f} ({figures} ms)")
             print(slower[-1], flush=True)
     print(*numpys, sep="\n", end="\n" * bool(numpys))
-    about = f"seed {given.seed}, {given.threads} threads"
+    about = f"seed {args.seed}, {args.threads} threads"
     print(f"{about}: {count} programs, {len(slower)} with a slower level, {len(numpys)} by NumPy")
-    if given.json:
-        runs = json.loads(given.json.read_text()) if given.json.exists() else []
+    if args.json:
+        runs = json.loads(args.json.read_text()) if args.json.exists() else []
         run = {"about": about, "programs": count, "slower": slower, "numpy": numpys}
-        write_text(given.json, json.dumps([*runs, run], indent=1) + "\n")
+        write_text(args.json, json.dumps([*runs, run], indent=1) + "\n")
     return int(bool(slower or numpys))
 
 

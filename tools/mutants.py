@@ -32,7 +32,7 @@ ARITHMETIC = {
     ast.BitAnd: ast.BitOr,
 }
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
-# What a function with such a result may return instead of computing it.
+# Constants that a function may return instead of its result, by the type of the result.
 RESULTS = {
     "bool": ("True", "False"),
     "str": ("''",),
@@ -45,7 +45,7 @@ RESULTS = {
     "set": ("set()",),
     "Iterator": ("iter(())",),
 }
-# In the text of kernels.
+# Replacements in the text of kernels.
 TEXT = {
     r"<=": "<",
     r"(?<![<\-])<(?![<=])": "<=",
@@ -95,13 +95,15 @@ class File:
         self.starts = starts
         self.lines = [line.encode() for line in self.source.splitlines()]
 
-    def at(self, line: int, column: int) -> int:
-        """Return the place of a character; the columns of `ast` count bytes."""
+    def offset(self, line: int, column: int) -> int:
+        """Return the index of a character; the columns of `ast` count bytes."""
         return self.starts[line - 1] + len(self.lines[line - 1][:column].decode())
 
     def mutant(self, kind: str, node: ast.AST, text: str) -> Mutant:
-        start = self.at(node.lineno, node.col_offset)
-        return Mutant(self.path, kind, start, self.at(node.end_lineno, node.end_col_offset), text)
+        start = self.offset(node.lineno, node.col_offset)
+        return Mutant(
+            self.path, kind, start, self.offset(node.end_lineno, node.end_col_offset), text
+        )
 
     def mutants(self) -> Iterator[Mutant]:
         tree = ast.parse(self.source)
@@ -113,7 +115,7 @@ class File:
         ):
             if self.path.startswith("minigraph/jit/"):
                 yield from self.of_text(node)
-            return  # the places of what is within an f-string are wrong before Python 3.12
+            return  # positions inside an f-string are wrong before Python 3.12
         yield from self.of(node)
         for name, value in ast.iter_fields(node):
             if name in ("annotation", "returns", "decorator_list", "bases"):
@@ -127,7 +129,7 @@ class File:
                     yield from self.visit(child)
 
     def of(self, node: ast.AST) -> Iterator[Mutant]:
-        """Yield the mutants of one node, not of those below."""
+        """Yield the mutants of a node, without those of its children."""
         match node:
             case ast.Compare(left, ops, comparators):
                 for i, op in enumerate(ops):
@@ -194,8 +196,8 @@ class File:
             a.arg for a in node.args.args if a.annotation and ast.unparse(a.annotation) == returns
         ]
         results += [name for name in same[:1] if name in names]
-        start = self.at(body[0].lineno, body[0].col_offset)
-        end = self.at(body[-1].end_lineno, body[-1].end_col_offset)
+        start = self.offset(body[0].lineno, body[0].col_offset)
+        end = self.offset(body[-1].end_lineno, body[-1].end_col_offset)
         for result in results:
             text = f"return {result}"
             if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(node)):
@@ -204,13 +206,13 @@ class File:
                 yield Mutant(self.path, "function", start, end, text)
 
     def of_text(self, node: ast.JoinedStr | ast.Constant) -> Iterator[Mutant]:
-        """Yield the mutants of a string, of which what stands in braces is no text."""
-        start = self.at(node.lineno, node.col_offset)
-        end = self.at(node.end_lineno, node.end_col_offset)
+        """Yield the mutants of a string, without those of expressions in braces."""
+        start = self.offset(node.lineno, node.col_offset)
+        end = self.offset(node.end_lineno, node.end_col_offset)
         text = self.source[start:end]
         if isinstance(node, ast.JoinedStr):
-            inside = re.compile(r"(?<!\{)\{(?!\{)(?:[^{}]|\{[^{}]*\})*\}")
-            text = inside.sub(lambda match: "\0" * len(match[0]), text)
+            braces = re.compile(r"(?<!\{)\{(?!\{)(?:[^{}]|\{[^{}]*\})*\}")
+            text = braces.sub(lambda match: "\0" * len(match[0]), text)
         for pattern, other in TEXT.items():
             for match in re.finditer(pattern, text):
                 yield Mutant(self.path, "text", start + match.start(), start + match.end(), other)
@@ -221,5 +223,5 @@ def is_text(statement: ast.stmt) -> bool:
 
 
 def is_pass(mutant: Mutant) -> bool:
-    """Whether a pass is replaced by one that does nothing: none of these is left out."""
+    """Whether a pass is replaced by one that does nothing: these mutants are always tested."""
     return mutant.kind == "function" and mutant.text == "return graph"

@@ -1,4 +1,4 @@
-"""Mutation testing: change the package in one place at a time, and see which changes tests notice.
+"""Mutation testing: change one place of the package at a time, and list what no test notices.
 
     python tools/mutation.py minigraph/passes minigraph/jit          # one mutant for 16 lines
     python tools/mutation.py --lines 1 minigraph/autotune/tuner.py    # all mutants of a file
@@ -6,11 +6,11 @@
     python tools/mutation.py --again minigraph/passes minigraph/jit   # survivors, with new tests
 
 The mutants depend on the sources and the seed alone.  Each is applied to a copy of the repository,
-where the tests of the changed file (`TESTS`) run until one fails.  What compilers make of a text is
-kept, so most mutants take some seconds.  Each mutant is one line of JSON in the file of
-`--results`; a second run goes on where the first one ended.  First the tests run without a mutant.
+where the tests of the changed file (`TESTS`) run until one fails.  Outputs of compilers are cached,
+so most mutants take some seconds.  Each mutant is one line of JSON in the file of `--results`; a
+second run continues where the first one ended.  First the tests run without a mutant.
 
-A mutant that survives is equivalent, or harmless, or a test is missing.
+A mutant that survives is equivalent or harmless, or shows that a test is missing.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ TESTS = {
     "serialization/tensor_file": "loading serialization shards damage",
     "serialization/torch_file": "torch_files damage",
 }
-# What takes longest and finds least: other processes, many random graphs, whole networks.
+# Slow tests that find little: other processes, many random graphs, whole networks.
 SKIPPED = (
     "writer_that_is_killed or processes_that_write or no_mutation_of_a_file or ctrl_c or "
     "ten_thousand or linear or thousands or every_process or keeps_the_meaning or "
@@ -79,9 +79,9 @@ SKIPPED = (
 )
 
 
-def chosen(paths: list[str], lines: int, seed: int) -> list[Mutant]:
-    """Return one mutant for so many lines of each file, in an order that mixes the files."""
-    taken: list[Mutant] = []
+def sample(paths: list[str], lines: int, seed: int) -> list[Mutant]:
+    """Return one mutant for each `lines` lines of each file, in an order that mixes the files."""
+    selected: list[Mutant] = []
     for folder in paths:
         files = sorted((ROOT / folder).rglob("*.py")) or [ROOT / folder]
         for file in files:
@@ -90,23 +90,23 @@ def chosen(paths: list[str], lines: int, seed: int) -> list[Mutant]:
             random.Random(f"{seed} {path}").shuffle(mutants)
             mutants.sort(key=is_pass, reverse=True)
             count = max(len(file.read_text().splitlines()) // lines, sum(map(is_pass, mutants)))
-            taken += mutants[:count]
-    random.Random(seed).shuffle(taken)
-    return taken
+            selected += mutants[:count]
+    random.Random(seed).shuffle(selected)
+    return selected
 
 
 COMPILER = """#!/bin/sh
-# Run {compiler}, or copy what it made of the same text before.
+# Run {compiler}, or copy its output of an earlier run on the same text.
 key=$({{
   echo "{compiler} $*"
   for a in "$@"; do case "$a" in *.c|*.cpp) cat "$a";; esac; done
 }} | sha1sum)
-made={folder}/${{key%% *}}
+cached={folder}/${{key%% *}}
 out=""
 for a in "$@"; do [ "$out" = next ] && out="$a"; [ "$a" = -o ] && out=next; done
-[ -n "$out" ] && [ -f "$made" ] && exec cp "$made" "$out"
+[ -n "$out" ] && [ -f "$cached" ] && exec cp "$cached" "$out"
 {compiler} "$@" || exit
-[ -n "$out" ] && cp "$out" "$made.$$" && mv "$made.$$" "$made"
+[ -n "$out" ] && cp "$out" "$cached.$$" && mv "$cached.$$" "$cached"
 exit 0
 """
 
@@ -172,10 +172,10 @@ class Workshop:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
             output.seek(0)
-            said = output.read().decode(errors="replace")
+            text = output.read().decode(errors="replace")
         if status == 0:
             return "survived", ""
-        failed = re.search(r"^(?:FAILED|ERROR) (.*)", said, re.M)
+        failed = re.search(r"^(?:FAILED|ERROR) (.*)", text, re.M)
         return "killed", failed[1] if failed else f"exit status {status}"
 
 
@@ -185,27 +185,27 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=15)
     parser.add_argument("--lines", type=int, default=16, help="of source for one mutant")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for the tests of a mutant")
-    parser.add_argument("--again", action="store_true", help="run those that survived once more")
-    parser.add_argument("--list", action="store_true", help="show the mutants and end")
+    parser.add_argument("--again", action="store_true", help="test mutants again that survived")
+    parser.add_argument("--list", action="store_true", help="show the mutants, test none")
     parser.add_argument("--results", type=Path, default=TEMPORARY / "mutation.jsonl")
     parser.add_argument("--folder", type=Path, default=TEMPORARY / "mutation")
     options = parser.parse_args()
-    mutants = chosen(options.paths, options.lines, options.seed)
+    mutants = sample(options.paths, options.lines, options.seed)
     if options.list:
         print("\n\n".join(mutant.diff() for mutant in mutants))
         print(f"\n{len(mutants)} mutants")
         return
-    done = {
+    finished = {
         diff
         for diff, outcome in outcomes(options.results).items()
         if not (options.again and outcome != "killed")
     }
     workshop = Workshop(options.folder)
-    mutants = [mutant for mutant in mutants if mutant.diff() not in done]
+    mutants = [mutant for mutant in mutants if mutant.diff() not in finished]
     for files in sorted({tuple(workshop.files(mutant.path)) for mutant in mutants}):
         outcome, test = workshop.run(files, 10 * options.seconds)
         if outcome != "survived":
-            sys.exit(f"without a mutant, this came of the tests: {outcome} {test}")
+            sys.exit(f"the tests must pass without a mutant: {outcome} {test}")
     for mutant in mutants:
         start = time.monotonic()
         outcome, test = workshop.test(mutant, options.seconds)
@@ -219,7 +219,7 @@ def main() -> None:
 
 
 def outcomes(results: Path) -> dict[str, str]:
-    """Return what came of each mutant, by its diff, the last time that it ran."""
+    """Return the outcome of the last test of each mutant, by its diff."""
     lines = results.read_text().splitlines() if results.exists() else ()
     return {record["diff"]: record["outcome"] for record in map(json.loads, lines)}
 
@@ -231,8 +231,8 @@ def report(results: Path) -> None:
         folder = str(Path(diff.split(" ")[0]).parent)
         folders.setdefault(folder, Counter())[outcome] += 1
     for folder, counts in sorted(folders.items()):
-        said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-        print(f"{folder}: {counts.total()} mutants: {said}")
+        summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+        print(f"{folder}: {counts.total()} mutants: {summary}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The sample inputs of PyTorch's own tests, and what PyTorch computes from them."""
+"""The sample inputs of PyTorch's own tests, and the results that PyTorch computes from them."""
 
 import copy
 import functools
@@ -16,9 +16,9 @@ from torch.utils import _pytree as pytree
 from minigraph.torch.memory import array_of
 
 ERRORS = (RuntimeError, IndexError, ValueError, TypeError, KeyError, AssertionError)
-# Their samples set the seed, or they leave open what is in memory.
-DRAWN = {"bernoulli", "empty", "empty_like", "empty_permuted", "empty_strided", "multinomial"}
-DRAWN |= {
+# Ops with random results, or with results that are unset memory.
+RANDOM = {"bernoulli", "empty", "empty_like", "empty_permuted", "empty_strided", "multinomial"}
+RANDOM |= {
     "new_empty",
     "new_empty_strided",
     "normal",
@@ -27,21 +27,21 @@ DRAWN |= {
     "randint",
     "randint_like",
 }
-DRAWN |= {"randn", "randn_like", "randperm", "uniform", "nn.functional.rrelu"}
+RANDOM |= {"randn", "randn_like", "randperm", "uniform", "nn.functional.rrelu"}
 DROPOUTS = "dropout dropout2d dropout3d alpha_dropout feature_alpha_dropout"
-DRAWN |= {f"nn.functional.{name}" for name in DROPOUTS.split()}
-DRAWN |= {"nn.functional.multi_head_attention_forward"}
+RANDOM |= {f"nn.functional.{name}" for name in DROPOUTS.split()}
+RANDOM |= {"nn.functional.multi_head_attention_forward"}
 TWICE = {f"nn.functional.max_unpool{n}d" for n in (1, 2, 3)}  # write several values to one place
 
 
 @dataclass
 class Sample:
-    """One call, and what PyTorch gives for it, for each order.
+    """One call, and the results of PyTorch for it, for each order of derivative.
 
-    module       what makes the results of tensors
-    tensors      its inputs
+    module       computes the results from tensors
+    tensors      the inputs of the module
     expected     for each order, pairs of arrays: computed in float64, and in the inputs' type
-    elementwise  whether results are as accurate as PyTorch's where they are small, too
+    elementwise  whether small results must also be as accurate as PyTorch's
     """
 
     name: str
@@ -53,16 +53,16 @@ class Sample:
     elementwise: bool = False
     inputs: list = field(default_factory=list)  # expressions, and their arrays
     arrays: list = field(default_factory=list)
-    results: list = field(default_factory=list)  # for each order the nodes, or why there are none
+    results: list = field(default_factory=list)  # for each order the nodes, or an error
 
     def __str__(self):
         return f"{self.name} {self.dtype} {self.text}"
 
 
 class Call(torch.nn.Module):
-    """A function of tensors, and of what else it takes.
+    """A function of tensors, called with other arguments that are fixed.
 
-    make  returns what a call of `function` gets, of the tensors; they may be in any structure
+    arguments  the positional and keyword arguments, with tensors anywhere in them
     """
 
     def __init__(self, function: Callable, arguments: tuple) -> None:
@@ -71,11 +71,11 @@ class Call(torch.nn.Module):
         leaves, self.spec = pytree.tree_flatten(arguments)
         self.tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
-        self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self.positions = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
 
     def forward(self, *tensors):
         leaves = list(self.leaves)
-        for i, x in zip(self.places, tensors, strict=True):
+        for i, x in zip(self.positions, tensors, strict=True):
             leaves[i] = x
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
         return self.function(*args, **kwargs)
@@ -87,44 +87,43 @@ def tensors_of(results):
 
 
 def copied(x, wide):
-    kept = not (wide and x.dtype.is_floating_point)
-    made = x.detach().clone().to(x.dtype if kept else torch.float64)
-    return made.requires_grad_(x.requires_grad)
+    dtype = torch.float64 if wide and x.dtype.is_floating_point else x.dtype
+    return x.detach().clone().to(dtype).requires_grad_(x.requires_grad)
 
 
 def expected(module, tensors):
-    """Return the orders as pairs; None where PyTorch computes nothing, or draws random numbers."""
+    """Return the results of each order as pairs; None if PyTorch fails, or draws random numbers."""
     both = []
     for wide in (True, False):
         try:
-            own = copy.deepcopy(module)
-            own = own.double() if wide else own
+            duplicate = copy.deepcopy(module)
+            duplicate = duplicate.double() if wide else duplicate
             xs = [copied(x, wide) for x in tensors]
             torch.manual_seed(1)
-            ys = tensors_of(own(*xs))
-            wrt = [x for x in (*xs, *own.parameters()) if x.requires_grad]
+            ys = tensors_of(duplicate(*xs))
+            wrt = [x for x in (*xs, *duplicate.parameters()) if x.requires_grad]
             both.append(derivatives(ys, wrt))
             torch.manual_seed(2)
-            again = tensors_of(copy.deepcopy(module)(*tensors)) if not wide else ys
+            repeated = tensors_of(copy.deepcopy(module)(*tensors)) if not wide else ys
             if not wide and not all(
                 torch.equal(x.nan_to_num(), y.nan_to_num())
-                for x, y in zip(ys, again, strict=True)
+                for x, y in zip(ys, repeated, strict=True)
                 if not x.is_complex()
             ):
                 return None
         except ERRORS:
             both.append(None)
-    wide, own = both
-    if own is None:
+    wide, narrow = both
+    if narrow is None:
         return None
-    wide = own if wide is None or len(wide) < len(own) else wide
-    if any(len(w) != len(o) for w, o in zip(wide, own, strict=False)):
-        wide = own
-    return [list(zip(w, o, strict=True)) for w, o in zip(wide, own, strict=False)]
+    wide = narrow if wide is None or len(wide) < len(narrow) else wide
+    if any(len(w) != len(n) for w, n in zip(wide, narrow, strict=False)):
+        wide = narrow
+    return [list(zip(w, n, strict=True)) for w, n in zip(wide, narrow, strict=False)]
 
 
 def derivatives(ys, xs):
-    """Return for each order the arrays that PyTorch computes; fewer where it has none."""
+    """Return for each order the arrays that PyTorch computes; fewer if it has no derivatives."""
     orders = [ys]
     for number in (1, 2):
         parts = [
@@ -150,7 +149,7 @@ def numpy_of(x):
 
 
 def weights(shape, seed):
-    """Numbers around 1 that every float holds exactly."""
+    """Numbers around 1 that each float dtype holds exactly."""
     return np.asarray(np.random.default_rng(seed).integers(4, 12, tuple(shape)) / 8)
 
 
@@ -160,15 +159,15 @@ def samples_of_op(op, dtype, limit):
     kind = getattr(torch, dtype)
     requires_grad = kind.is_floating_point and op.supports_autograd
     elementwise = isinstance(op, UnaryUfuncInfo | BinaryUfuncInfo)
-    given = op.sample_inputs("cpu", kind, requires_grad=requires_grad)
-    for sample in itertools.islice(given, limit):
-        if sample.kwargs.get("dropout_p") or op.name in DRAWN | TWICE:
+    samples = op.sample_inputs("cpu", kind, requires_grad=requires_grad)
+    for sample in itertools.islice(samples, limit):
+        if sample.kwargs.get("dropout_p") or op.name in RANDOM | TWICE:
             continue
         arguments = ((sample.input, *sample.args), sample.kwargs)
         call = Call(op, arguments)
         pairs = expected(call, call.tensors)
         if pairs is not None:
-            text = " ".join(str(shown(v)) for v in (sample.input, sample.args, sample.kwargs))
+            text = " ".join(str(describe(v)) for v in (sample.input, sample.args, sample.kwargs))
             yield Sample(op.name, dtype, text, call, call.tensors, pairs, elementwise)
 
 
@@ -177,26 +176,28 @@ def samples_of_module(info, dtype, limit):
     kind = getattr(torch, dtype)
     for training in (True, False) if info.train_and_eval_differ else (True,):
         torch.manual_seed(0)
-        given = info.module_inputs_func(
+        samples = info.module_inputs_func(
             info, device="cpu", dtype=kind, requires_grad=True, training=training
         )
-        for sample in itertools.islice(given, limit):
-            how, called = sample.constructor_input, sample.forward_input
-            layer = info.module_cls(*how.args, **how.kwargs).to(kind).train(training)
-            call = Call(layer, (called.args, called.kwargs))
+        for sample in itertools.islice(samples, limit):
+            constructor, forward = sample.constructor_input, sample.forward_input
+            layer = info.module_cls(*constructor.args, **constructor.kwargs)
+            layer = layer.to(kind).train(training)
+            call = Call(layer, (forward.args, forward.kwargs))
             pairs = expected(call, call.tensors)
             if pairs is not None:
-                text = f"{shown((how.args, how.kwargs))} of {shown((called.args, called.kwargs))}"
+                text = f"{describe((constructor.args, constructor.kwargs))} of "
+                text += f"{describe((forward.args, forward.kwargs))}"
                 text += f", training={training}"
                 yield Sample(info.name, dtype, text, call, call.tensors, pairs)
 
 
-def shown(value):
+def describe(value):
     return pytree.tree_map_only(torch.Tensor, lambda x: f"{str(x.dtype)[6:]}{[*x.shape]}", value)
 
 
 def families():
-    """Yield for each op and layer its name, its dtypes and what makes samples."""
+    """Yield for each op and layer its name, its dtypes and a function that yields samples."""
     for op in op_db:
         yield op.name, op.dtypes, functools.partial(samples_of_op, op)
     for info in module_db:

@@ -1,42 +1,44 @@
-"""Whether a result is PyTorch's, but for rounding."""
+"""Compare a result with PyTorch's, up to rounding."""
 
 import ml_dtypes
 import numpy as np
 
 from minigraph.graph import FLOATS
 
-ROUNDINGS = {"float64": 1 << 14}  # that a result may differ by: 64 in other types
+ROUNDINGS = {"float64": 1 << 14}  # tolerance in units of epsilon; 64 in other dtypes
 
 
-def difference(found, wide, own, scale):
-    """Say what is wrong with a result; None if nothing is.
+def difference(result, wide, theirs, scale):
+    """Return in words how a result differs from PyTorch's; None if it does not.
 
-    scale  how large the terms of sums are that may cancel
+    wide    PyTorch's result in float64
+    theirs  PyTorch's result in the dtype of the inputs
+    scale   the size of the terms of sums that may cancel
     """
-    if found.shape != wide.shape:
-        return f"shape {found.shape}, not {wide.shape}"
-    is_float = found.dtype in FLOATS
-    if is_float != (own.dtype in FLOATS) or (found.dtype == bool) != (own.dtype == bool):
-        return f"dtype {found.dtype}, not {own.dtype}"
+    if result.shape != wide.shape:
+        return f"shape {result.shape}, not {wide.shape}"
+    is_float = result.dtype in FLOATS
+    if is_float != (theirs.dtype in FLOATS) or (result.dtype == bool) != (theirs.dtype == bool):
+        return f"dtype {result.dtype}, not {theirs.dtype}"
     with np.errstate(all="ignore"):
-        wrong = _wrong(found, wide, own, scale) if is_float else found != own
+        wrong = _wrong(result, wide, theirs, scale) if is_float else result != theirs
     if not np.any(wrong):
         return None
-    at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-    where = f"at {[*map(int, at)]} " if at else ""
+    index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    where = f"at {[*map(int, index)]} " if index else ""
     count = f"({int(np.sum(wrong))} of {wrong.size})"
-    return f"{where}{found[at]}, not {wide[at]} or {own[at]} {count}"
+    return f"{where}{result[index]}, not {wide[index]} or {theirs[index]} {count}"
 
 
-def _wrong(found, wide, own, scale):
-    """Where floats differ by more than rounding, or by far more than those of PyTorch do."""
-    coarser = max(found.dtype, own.dtype, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps))
-    allowed = ROUNDINGS.get(coarser.name, 64) * float(ml_dtypes.finfo(coarser).eps)
-    x, y, z = (np.asarray(a, "float64") for a in (found, wide.astype(coarser), own))
+def _wrong(result, wide, theirs, scale):
+    """Where floats differ by more than rounding, and by far more than PyTorch's own results."""
+    coarser = max(result.dtype, theirs.dtype, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps))
+    relative = ROUNDINGS.get(coarser.name, 64) * float(ml_dtypes.finfo(coarser).eps)
+    x, y, z = (np.asarray(a, "float64") for a in (result, wide.astype(coarser), theirs))
     size = np.maximum(np.abs(y), np.finfo("float64").tiny)
     worst = (np.abs(z - y) / size)[np.isfinite(y) & np.isfinite(z)].max(initial=0)
-    return off(x, y, max(allowed, 16 * min(worst, 1)), allowed * scale) & off(
-        x, z, allowed, allowed * scale
+    return off(x, y, max(relative, 16 * min(worst, 1)), relative * scale) & off(
+        x, z, relative, relative * scale
     )
 
 
@@ -46,6 +48,6 @@ def off(x, y, relative, absolute):
 
 
 def largest(arrays):
-    """Return the largest finite number of arrays; a scale that makes sense for rounding."""
+    """Return the largest finite magnitude in arrays, at most 1e30, as the scale of rounding."""
     values = (np.abs(a[np.isfinite(a)]).max(initial=0) for a in arrays if a.dtype in FLOATS)
     return max((min(float(v), 1e30) for v in values), default=0.0)

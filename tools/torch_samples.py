@@ -1,17 +1,17 @@
-"""PyTorch's own sample inputs of operators and modules, through `minigraph.torch`.
+"""Compare `minigraph.torch` with PyTorch on its own sample inputs of operators and modules.
 
     python tools/torch_samples.py [NAME ...] [--levels 0 3] [--dtypes float32] [--json FILE]
 
 The samples are those of `op_db` and `module_db` in `torch.testing._internal` (which needs
 expecttest).  Each is captured and interpreted as a PyTorch model is; values, gradients and second
 derivatives are compared with what PyTorch computes from the same inputs, in float64 and in the
-inputs' type.  What is counted:
+inputs' type.  The counts:
 
-passed   agrees to rounding, and in shape and dtype
-wrong    another value, shape or dtype, or an error that is no GraphError
+passed   agree in shape and dtype, and up to rounding
+wrong    another value, shape or dtype, or an error other than GraphError
 refused  a GraphError
 
-The level "ops" is the meaning of ops, in NumPy, without a compiled function.
+The level "ops" computes ops in NumPy, without a compiled function.
 """
 
 import argparse
@@ -41,29 +41,29 @@ from minigraph.torch.operators import ROWS
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
 LEVELS = ("ops", "0", "1", "2", "3")
 ORDERS = ("values", "gradients", "second derivatives")
-TOGETHER = 32  # samples that one capture and one function have
+GROUP_SIZE = 32  # samples that are captured and compiled as one function
 NUMBERS = itertools.count()  # of inputs
 
-# Whose results say less than the type: torch computes in float32, with constants of float32 ...
+# Results of less precision than float64: PyTorch computes with constants of float32.
 COARSE_IN_TORCH = {
     "nn.functional.hardsigmoid",
     "nn.functional.binary_cross_entropy",
     "nn.BCELoss",
 }
-# PyTorch's second derivatives are NaN where those of 0 ** y exist; at 0 of a norm, whose first one
-# is 0 there; and of the logarithm of a sum of nothing.
+# PyTorch's second derivatives are NaN though those of minigraph exist: of 0 ** y, of a norm at 0,
+# and of the logarithm of an empty sum.
 NAN_IN_TORCH = {"pow", "linalg.norm", "masked.logaddexp"}
 # Values and derivatives near 0 are differences of numbers near 1, with the rounding error of these.
 FLAT = {"logaddexp", "nn.functional.logsigmoid", "special.ndtr"}
 
-TIES = {"argsort", "kthvalue", "sort", "topk"}  # PyTorch leaves open in which order equals come
+TIES = {"argsort", "kthvalue", "sort", "topk"}  # PyTorch does not define the order of equals
 
 
-# ---------------------------------------------------------------- our side
+# ---------------------------------------------------------------- minigraph's results
 
 
-class Together(torch.nn.Module):
-    """Several modules as one, whose inputs follow each other."""
+class Group(torch.nn.Module):
+    """Several modules as one; its inputs are theirs, one after another."""
 
     def __init__(self, samples):
         super().__init__()
@@ -71,61 +71,61 @@ class Together(torch.nn.Module):
         self.counts = [len(s.tensors) for s in samples]
 
     def forward(self, *tensors):
-        left = iter(tensors)
+        remaining = iter(tensors)
         return [
-            tensors_of(part(*itertools.islice(left, n)))
+            tensors_of(part(*itertools.islice(remaining, n)))
             for part, n in zip(self.parts, self.counts, strict=True)
         ]
 
 
 def build(samples):
-    """Make the expressions of samples: for each order the nodes, or the reason why not.
+    """Set the results of samples: for each order the nodes, or an error.
 
-    Of samples that cannot be captured together, each half is tried alone.
+    If samples cannot be captured together, each half is tried alone.
     """
     tensors = [x for s in samples for x in s.tensors]
     try:
         with mock.patch.object(captured, "refuse_missing"):
-            program = captured.capture("sample", Together(samples), tensors)
+            program = captured.capture("sample", Group(samples), tensors)
         modules = [s.module for s in samples]
-        state = [dict(m.named_parameters()) | dict(m.named_buffers()) for m in modules]
-        for s, named in zip(samples, state, strict=True):
+        states = [dict(m.named_parameters()) | dict(m.named_buffers()) for m in modules]
+        for s, named in zip(samples, states, strict=True):
             values = [*s.tensors, *named.values()]
             s.arrays = [numpy_of(x) for x in values]
             s.inputs = [mg.input(f"x{next(NUMBERS)}", x.shape, x.dtype) for x in s.arrays]
-        given = [x for s in samples for x in s.inputs[: len(s.tensors)]]
-        held = {
+        inputs = [x for s in samples for x in s.inputs[: len(s.tensors)]]
+        state = {
             f"parts.{i}.{name}": node
-            for i, (s, named) in enumerate(zip(samples, state, strict=True))
+            for i, (s, named) in enumerate(zip(samples, states, strict=True))
             for name, node in zip(named, s.inputs[len(s.tensors) :], strict=True)
         }
         with mock.patch.object(interpreted, "call", tolerant(interpreted.call)):
-            outputs = interpreted.interpret("sample", program, given, held).outputs
+            outputs = interpreted.interpret("sample", program, inputs, state).outputs
     except Exception as error:
         if len(samples) == 1:
-            samples[0].results = [why(error)]
+            samples[0].results = [outcome(error)]
         else:
             half = len(samples) // 2
             build(samples[:half])
             build(samples[half:])
         return
     for s, ys in zip(samples, outputs, strict=True):
-        failed = [y.why for y in ys if isinstance(y, Failed)]
-        if failed:
-            s.results = [why(failed[0])]
+        errors = [y.error for y in ys if isinstance(y, Failed)]
+        if errors:
+            s.results = [outcome(errors[0])]
         else:
             differentiate(s, ys)
 
 
 class Failed:
-    """The result of what cannot be computed, and of what needs it."""
+    """The result of an operator that failed, or that needs the result of one."""
 
     def __init__(self, error):
-        self.why = error
+        self.error = error
 
 
 def tolerant(call):
-    """Return a function that gives an operator's result, or Failed: other samples go on."""
+    """Wrap `interpreted.call` to return Failed for an error, so that other samples continue."""
 
     def attempt(node, values):
         failed = [v for x in node.all_input_nodes if isinstance(v := values[x], Failed)]
@@ -142,8 +142,8 @@ def tolerant(call):
     return attempt
 
 
-def why(error):
-    """Return the reason of a refusal, or an error that should be none."""
+def outcome(error):
+    """Return the reason of a GraphError as text, and any other error as it is."""
     return reason(error) if isinstance(error, mg.GraphError) else error
 
 
@@ -170,7 +170,7 @@ def differentiate(sample, ys):
 
 
 def reason(error):
-    """Return the first words of a GraphError, without the numbers of this sample."""
+    """Return the first line of a GraphError, without the numbers of this sample."""
     text = str(error).split("\n")[0].removeprefix("sample: ")
     text = re.sub(r" at \S+\.py:\d+", "", text)
     text = re.sub(r"\[[^\]]*\]|\([^)]*\)| at \S+:\d+$", "…", text)
@@ -182,7 +182,7 @@ def reason(error):
 
 
 def computed(samples, level):
-    """Yield each sample with its results as arrays, or with the error that came instead."""
+    """Yield each sample with its results as arrays, or with the error that was raised."""
     ready = [s for s in samples if s.results and isinstance(s.results[0], list)]
     if not ready:
         return
@@ -214,20 +214,20 @@ def run(samples, level):
 
 
 class Counts:
-    """What became of the comparisons."""
+    """The outcomes of the comparisons."""
 
     def __init__(self):
         self.passed = collections.Counter()  # by name, dtype, order and level
         self.refused = collections.Counter()  # samples, by name and reason
         self.wrong = []
 
-    def fail(self, sample, order, level, why):
-        self.wrong.append(f"level {level}: {sample}: {ORDERS[order]}: {why}")
+    def fail(self, sample, order, level, message):
+        self.wrong.append(f"level {level}: {sample}: {ORDERS[order]}: {message}")
         print("WRONG", self.wrong[-1], flush=True)
 
     def build(self, samples):
-        for i in range(0, len(samples), TOGETHER):
-            build(samples[i : i + TOGETHER])
+        for i in range(0, len(samples), GROUP_SIZE):
+            build(samples[i : i + GROUP_SIZE])
         for sample in samples:
             for order, results in enumerate(sample.results):
                 if isinstance(results, str):
@@ -246,26 +246,26 @@ class Counts:
 
     def _compare(self, sample, orders, level):
         scale = 0.0
-        for order, (found, pairs) in enumerate(zip(orders, sample.expected, strict=False)):
+        for order, (values, pairs) in enumerate(zip(orders, sample.expected, strict=False)):
             if not sample.elementwise or sample.dtype == "float64" or sample.name in FLAT:
                 scale = max(scale, largest([wide for wide, _ in pairs]))
             ties = sample.name in TIES and "'stable': True" not in sample.text
             if ties and sample.dtype not in ("float32", "float64"):
-                found, pairs = found[:-1], pairs[:-1]
-            for value, (wide, own) in zip(found, pairs, strict=True):
-                if value.dtype != own.dtype:
-                    return self.fail(sample, order, level, f"{value.dtype}, not {own.dtype}")
+                values, pairs = values[:-1], pairs[:-1]
+            for value, (wide, theirs) in zip(values, pairs, strict=True):
+                if value.dtype != theirs.dtype:
+                    return self.fail(sample, order, level, f"{value.dtype}, not {theirs.dtype}")
                 if sample.name in NAN_IN_TORCH:
                     value = np.where(np.isnan(wide), wide.astype(value.dtype), value)
                 if sample.name in COARSE_IN_TORCH and sample.dtype == "float64":
-                    value, wide, own = (a.astype("float32") for a in (value, wide, own))
-                if wrong := difference(value, wide, own, scale):
-                    return self.fail(sample, order, level, wrong)
+                    value, wide, theirs = (a.astype("float32") for a in (value, wide, theirs))
+                if message := difference(value, wide, theirs, scale):
+                    return self.fail(sample, order, level, message)
             self.passed[sample.name, sample.dtype, ORDERS[order], level] += 1
         return None
 
     def record(self, limit):
-        """Return the counts as `docs/tables.py` reads them."""
+        """Return the counts in the form that `docs/tables.py` reads."""
         passed = collections.Counter()
         for (_, dtype, order, level), count in self.passed.items():
             passed[level, dtype, order] += count
@@ -273,7 +273,7 @@ class Counts:
         return {
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "torch": torch.__version__,
-            "samples": limit,  # of each op and dtype at most
+            "samples": limit,  # at most, of each op and dtype
             "compared": sorted(names),
             "absent": sorted({name for name, _ in self.refused} - names),
             "passed": [[*key, count] for key, count in passed.items()],
@@ -284,7 +284,7 @@ class Counts:
 
 
 def operators():
-    """Return the operators that have rows, by subject; of core ATen how many, and the others."""
+    """Return the operators with rows, by subject; the number of core ATen, and those without."""
     subjects = {}
     for name, row in ROWS.items():
         library, _, overload = name.partition(".")
@@ -301,7 +301,7 @@ def operators():
     }
 
 
-# ---------------------------------------------------------------- all of it
+# ---------------------------------------------------------------- the program
 
 
 def counted(names, dtypes, levels, limit=None):
@@ -324,7 +324,7 @@ def counted(names, dtypes, levels, limit=None):
             for dtype in dtypes:
                 if getattr(torch, dtype) in kinds:
                     samples += make(dtype, limit)
-            if len(samples) >= TOGETHER:
+            if len(samples) >= GROUP_SIZE:
                 compare()
     if samples:
         compare()
@@ -336,21 +336,21 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--levels", nargs="+", default=["0", "3"], choices=LEVELS)
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
-    parser.add_argument("--samples", type=int, help="of each op and dtype at most")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts there")
-    given = parser.parse_args()
+    parser.add_argument("--samples", type=int, help="at most, of each op and dtype")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the counts to FILE")
+    args = parser.parse_args()
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        counts = counted(given.names, given.dtypes, given.levels, given.samples)
-    for (name, why), count in sorted(counts.refused.items()):
-        print(f"refused {count:6,} {name}: {why}")
-    found = counts.record(given.samples)
-    for level, dtype, order, count in found["passed"]:
+        counts = counted(args.names, args.dtypes, args.levels, args.samples)
+    for (name, text), count in sorted(counts.refused.items()):
+        print(f"refused {count:6,} {name}: {text}")
+    record = counts.record(args.samples)
+    for level, dtype, order, count in record["passed"]:
         print(f"level {level}, {dtype}: {count:,} {order} passed")
     print(f"{len(counts.wrong)} wrong")
-    if given.json:
-        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    if args.json:
+        args.json.write_text(json.dumps(record, indent=1) + "\n")
     return int(bool(counts.wrong))
 
 

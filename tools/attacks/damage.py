@@ -1,4 +1,4 @@
-"""Damaged caches: whatever became of the files, results are right and the cache heals."""
+"""Damaged caches: whatever the files hold, results are right and the cache heals."""
 
 import functools
 import os
@@ -20,8 +20,8 @@ from minigraph.cache.store import FILE_NAME
 
 
 def flip(data, rng):
-    at = rng.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+    i = rng.randrange(len(data))
+    return data[:i] + bytes([data[i] ^ 1 << rng.randrange(8)]) + data[i + 1 :]
 
 
 def flip_many(data, rng):
@@ -31,12 +31,12 @@ def flip_many(data, rng):
 
 
 def zero_page(data, rng):
-    at = rng.randrange(len(data) // 4096 + 1) * 4096
-    return data[:at] + bytes(len(data[at : at + 4096])) + data[at + 4096 :]
+    start = rng.randrange(len(data) // 4096 + 1) * 4096
+    return data[:start] + bytes(len(data[start : start + 4096])) + data[start + 4096 :]
 
 
 def swap(data, rng):
-    """Exchange two pieces, which may be pages or parts of rows."""
+    """Exchange two pieces of equal length: pages, or parts of rows."""
     n = rng.choice([n for n in (16, 64, 500, 4096) if 3 * n <= len(data)] or [1])
     a, b = sorted(rng.sample(range(0, len(data) - n, n), 2))
     return data[:a] + data[b : b + n] + data[a + n : b] + data[a : a + n] + data[b + n :]
@@ -79,45 +79,45 @@ def whole_cache(folder):
         begin(patch, folder / "cache")
         step, _, _ = train()
         step.save_cache(folder / "net.cache")
-        written = compiled(net := network(wide=32), level=0)
-        losses = [written(*batch()) for _ in range(3)]
-    wanted = [np.array(losses), *(p.numpy() for p in net.updates)]
+        reference = compiled(net := network(wide=32), level=0)
+        losses = [reference(*batch()) for _ in range(3)]
+    expected = [np.array(losses), *(p.numpy() for p in net.updates)]
     database = (folder / "cache" / FILE_NAME).read_bytes()
-    return database, (folder / "net.cache").read_bytes(), wanted
+    return database, (folder / "net.cache").read_bytes(), expected
 
 
 def damaged_cache(seed, folder):
-    """Damage the database of a cache folder and a cache file; train with them three times over."""
+    """Damage the database of a cache folder and a cache file; train with them three times."""
     draw = random.Random(seed)
-    database, cache_file, wanted = whole_cache(_prepared())
+    database, cache_file, expected = whole_cache(_prepared())
     root, saved, counts = folder / "cache", folder / "net.cache", Counter()
     root.mkdir(mode=0o700)
-    what = []
+    damage = []
     for path, whole in ((root / FILE_NAME, database), (saved, cache_file)):
-        what.append(draw.choice([*MUTATIONS]))
+        damage.append(draw.choice([*MUTATIONS]))
         path.touch(0o600)
-        path.write_bytes(MUTATIONS[what[-1]](whole, draw))
+        path.write_bytes(MUTATIONS[damage[-1]](whole, draw))
         counts["files damaged"] += 1
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", mg.MinigraphWarning)
         for turn in range(3):
             begin(patch, root)
-            _, found, loaded = train(saved if turn == 0 and draw.random() < 0.5 else None)
-            for value, want in zip(found, wanted, strict=True):
-                scale = np.abs(want).max()
-                np.testing.assert_allclose(value, want, 0, 1e-3 * scale, err_msg=str(what))
+            _, results, loaded = train(saved if turn == 0 and draw.random() < 0.5 else None)
+            for value, reference in zip(results, expected, strict=True):
+                scale = np.abs(reference).max()
+                np.testing.assert_allclose(value, reference, 0, 1e-3 * scale, err_msg=str(damage))
             if loaded:
                 counts["entries rejected"] += len(loaded.rejected)
-                assert all(name and why and "\n" not in why for name, why in loaded.rejected)
-        assert work() == (0, 0), f"{what}: the cache did not heal: {work()}"
+                assert all(n and reason and "\n" not in reason for n, reason in loaded.rejected)
+        assert work() == (0, 0), f"{damage}: the cache did not heal: {work()}"
         counts["damaged entries that nobody asked for"] += len(Store(root).verify())
     return counts
 
 
 @functools.cache
 def _prepared():
-    """Return a folder of this process, which goes with the process's temporary folder."""
+    """Return a folder of this process, removed with the process's temporary folder."""
     folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"whole-{os.getpid()}"
     folder.mkdir(mode=0o700)
     return folder

@@ -1,7 +1,7 @@
-"""Memory with a fence: a kernel that reads or writes beside an array ends the process.
+"""Memory with fences: a kernel that reads or writes beside an array ends the process.
 
-Pages that nobody may touch lie on both sides.  Under AddressSanitizer the bytes between the array
-and those pages may not be touched either, by code that was compiled with it.
+The pages on both sides of the array are protected.  Under AddressSanitizer, code that was compiled
+with it may not touch the bytes between the array and those pages either.
 """
 
 import ctypes
@@ -28,49 +28,49 @@ if SANITIZED:
 
 
 def empty(spec, alignment=64, at_end=True):
-    """Return an unset array beside a page that nobody may touch: the one behind it, or before it.
+    """Return an unset array beside a protected page: the one after it, or the one before it.
 
-    alignment  bytes, at a multiple of which it begins: between its end and the page there may be
-               fewer than these
+    alignment  bytes of which its address is a multiple: fewer than these may be between its end
+               and the page
     """
-    room = -(-max(spec.nbytes, 1) // PAGE) * PAGE
-    block = mmap.mmap(-1, room + 2 * PAGE)
+    size = -(-max(spec.nbytes, 1) // PAGE) * PAGE
+    block = mmap.mmap(-1, size + 2 * PAGE)
     begin = ctypes.addressof(ctypes.c_char.from_buffer(block))
-    for fence in (begin, begin + PAGE + room):
+    for fence in (begin, begin + PAGE + size):
         if _libc.mprotect(fence, PAGE, NONE):
             raise OSError(ctypes.get_errno(), "mprotect")
-    offset = PAGE + ((room - spec.nbytes) // alignment * alignment if at_end else 0)
+    offset = PAGE + ((size - spec.nbytes) // alignment * alignment if at_end else 0)
     array = np.frombuffer(block, np.uint8, spec.nbytes, offset)
     array[...] = UNSET
     if SANITIZED:
         _libc.__asan_poison_memory_region(begin, offset)
         end = offset + spec.nbytes
-        _libc.__asan_poison_memory_region(begin + end, room + 2 * PAGE - end)
-        weakref.finalize(block, _libc.__asan_unpoison_memory_region, begin, room + 2 * PAGE)
+        _libc.__asan_poison_memory_region(begin + end, size + 2 * PAGE - end)
+        weakref.finalize(block, _libc.__asan_unpoison_memory_region, begin, size + 2 * PAGE)
     return array.view(spec.dtype).reshape(spec.shape)
 
 
 def copied(array, alignment=None, at_end=True):
-    """Return an array with a fence; as close to it as the array's elements allow."""
-    made = empty(Spec(array.shape, array.dtype), alignment or array.dtype.itemsize, at_end)
-    made[...] = array
-    return made
+    """Return a copy of an array beside a fence, aligned to its elements by default."""
+    copy = empty(Spec(array.shape, array.dtype), alignment or array.dtype.itemsize, at_end)
+    copy[...] = array
+    return copy
 
 
 def call(function, arrays, at_end=True):
     """Call a function with arrays in fences, and check each of its steps alone.
 
-    Returns what the function returned.  A step alone runs on memory of its own, in fences, and is
+    Returns the results of the function.  Each step runs alone on separate memory in fences, and is
     compared with NumPy.
     """
-    given = {
+    values = {
         **dict(zip(function._inputs, arrays, strict=True)),
         SEED: function.seed,
         STEP: np.array(function.calls, np.uint64),
     }
     allocate = functools.partial(empty, at_end=at_end)
     program, backend = function._program, function._backend
-    checked = fault_localization.check_steps(program, backend, given, allocate=allocate)
+    checked = fault_localization.check_steps(program, backend, values, allocate=allocate)
     if isinstance(checked, tuple):
         step, difference = checked
         raise AssertionError(

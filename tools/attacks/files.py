@@ -1,4 +1,4 @@
-"""Files of every kind, given to everything that reads files: an answer in one line, and soon."""
+"""Files of each kind, given to each reader of files: it must answer soon, in one line."""
 
 import argparse
 import contextlib
@@ -22,8 +22,8 @@ import minigraph as mg
 from minigraph import cli, nn, optim
 from minigraph.data import CIFAR10, ImageFolder, Synthetic
 
-SECONDS = 20  # within which a reader has to answer; none takes a tenth of one
-MEMORY = 3 << 30  # bytes that it may take beside what the process has
+SECONDS = 20  # in which a reader must answer; none takes a tenth of one
+MEMORY = 3 << 30  # bytes that it may allocate
 
 # ---------------------------------------------------------------- files
 
@@ -37,8 +37,8 @@ def holding(change):
 
 
 def flipped(whole, draw):
-    at = draw.randrange(len(whole))
-    return whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]
+    i = draw.randrange(len(whole))
+    return whole[:i] + bytes([whole[i] ^ 1 << draw.randrange(8)]) + whole[i + 1 :]
 
 
 def sparse(path, whole, draw):
@@ -52,8 +52,8 @@ def unreadable(path, whole, draw):
 
 
 def bound(path, whole, draw):
-    with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
-        made.bind(path.name)  # a path of a socket is short
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(path.parent):
+        listener.bind(path.name)  # the path of a socket must be short
 
 
 KINDS = {
@@ -80,13 +80,13 @@ KINDS = {
     "unreadable": unreadable,
 }
 
-ENDLESS = ("a pipe", "endless", "random", "full")  # of which a reader may wait for ever
+ENDLESS = ("a pipe", "endless", "random", "full")  # a reader could wait for their end for ever
 
 # ---------------------------------------------------------------- readers
 
 
 def new_training():
-    """Return a training that could go on from a checkpoint."""
+    """Return a training that can resume from a checkpoint."""
     recipe = command_line.Recipe(image_size=4, batch_size=2, epochs=2, lr=1e-3, lr_epochs=1)
     data = Synthetic((1, 4, 4), classes=2, length=4)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
@@ -104,15 +104,15 @@ def load_graph(path):
 
 def load_cache(path):
     loaded = mg.comp_graph("cpu").load_cache(path)
-    return "; ".join(f"{name}: {why}" for name, why in loaded.rejected)
+    return "; ".join(f"{name}: {reason}" for name, reason in loaded.rejected)
 
 
 def import_cache(path):
     printed, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
         cli.main(["cache", "import", str(path)])
-    said = (errors.getvalue() or printed.getvalue()).splitlines()
-    return "" if said[0].endswith(" 0 rejected") else "; ".join(said)
+    lines = (errors.getvalue() or printed.getvalue()).splitlines()
+    return "" if lines[0].endswith(" 0 rejected") else "; ".join(lines)
 
 
 def resume(path):
@@ -129,24 +129,24 @@ def picture(path):
     return "" if images[0] else "nothing"
 
 
-def written(path, what):
-    """Write a file as it should be, and return its bytes."""
-    if what in (load, resume):
+def write_good(path, reader):
+    """Write a good file for a reader, and return its bytes."""
+    if reader in (load, resume):
         new_training().save(str(path))
-    elif what is load_graph:
+    elif reader is load_graph:
         x = mg.input("x", (4,))
         mg.save_graph(path, x, x * mg.Parameter(np.ones(4, "float32"), "w"))
-    elif what in (load_cache, import_cache):
+    elif reader in (load_cache, import_cache):
         x = mg.input("x", (4,))
         mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], x * 2 + 1).save_cache(path)
-    elif what is cifar:
+    elif reader is cifar:
         path.write_bytes(np.random.default_rng(0).integers(0, 9, 3 * 3073, np.uint8).tobytes())
     else:
         Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(path)
     return path.read_bytes()
 
 
-# The name of the file that each is given.
+# The readers, with the name of the file that each reads.
 READERS = {
     load: "a.safetensors",
     load_graph: "a.graph",
@@ -164,57 +164,57 @@ class Hanging(BaseException):
 
 @contextlib.contextmanager
 def within_limits():
-    """Raise Hanging after SECONDS, and MemoryError where MEMORY does not suffice."""
+    """Raise Hanging after SECONDS, and MemoryError beyond MEMORY."""
 
     def hang(number, frame):
         raise Hanging(f"no answer within {SECONDS} seconds")
 
-    before = signal.signal(signal.SIGALRM, hang)
+    handler = signal.signal(signal.SIGALRM, hang)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * resource.getpagesize() + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, limits[1]))
+    limit = pages * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limits[1]))
     signal.alarm(SECONDS)
     try:
         yield
     finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def odd_files(seed, folder):
-    """Give a file of each kind to each reader; each has to read it, or say in a line why not."""
+    """Give a file of each kind to each reader: it must read it, or say in one line why not."""
     draw, counts = random.Random(seed), Counter()
     for reader, name in READERS.items():
         path = folder / reader.__name__ / "good" / "class" / name
         path.parent.mkdir(parents=True)
-        whole = written(path, reader)
+        whole = write_good(path, reader)
         assert reader(path) == ""
         for kind, make in KINDS.items():
             path = folder / reader.__name__ / kind / "class" / name
             path.parent.mkdir(parents=True)
             make(path, whole, draw)
-            what = f"{reader.__name__} of a file that is {kind!r}"
+            title = f"{reader.__name__} of a file that is {kind!r}"
             start = time.monotonic()
             try:
                 with within_limits(), warnings.catch_warnings():
                     warnings.simplefilter("error")
-                    said = reader(path)
+                    message = reader(path)
             except mg.GraphError as error:
-                said = str(error)
-                assert said, f"{what}: an empty message"
+                message = str(error)
+                assert message, f"{title}: an empty message"
             except BaseException as error:
-                raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
-            assert "\n" not in said and len(said) < 3000, f"{what}: {said!r}"
+                raise AssertionError(f"{title}: {type(error).__name__}: {error}") from error
+            assert "\n" not in message and len(message) < 3000, f"{title}: {message!r}"
             named = (
-                str(path.parent) in said or "its checksum is not" in said
+                str(path.parent) in message or "its checksum is not" in message
             )  # which names an entry
-            assert named or not said, f"{what} is not named: {said!r}"
-            assert kind not in ENDLESS or "no regular file" in said, f"{what}: {said!r}"
-            taken = time.monotonic() - start
-            assert taken < SECONDS / 4, f"{what}: took {taken:.1f} seconds"
+            assert named or not message, f"{title} is not named: {message!r}"
+            assert kind not in ENDLESS or "no regular file" in message, f"{title}: {message!r}"
+            seconds = time.monotonic() - start
+            assert seconds < SECONDS / 4, f"{title}: took {seconds:.1f} seconds"
             if path.is_file() and not path.is_symlink():
                 path.chmod(0o600)
-            counts["files read" if not said else "files refused in a line"] += 1
+            counts["files read" if not message else "files refused in a line"] += 1
     return counts

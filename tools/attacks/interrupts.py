@@ -16,10 +16,10 @@ LEVELS = (0, 1, 2, 3, -2)
 
 
 class Interrupter:
-    """What sends this process a SIGINT, as Ctrl-C does, within a given time.
+    """Sends this process a SIGINT, as Ctrl-C does, after a given time.
 
-    An alarm sends it, because its clock is exact: a thread would wait for the interpreter's lock,
-    and would interrupt only where others get it.
+    An alarm sends it because its clock is exact: a thread would wait for the interpreter's lock, so
+    it could interrupt only where the lock is free.
     """
 
     def __init__(self):
@@ -32,7 +32,7 @@ class Interrupter:
 
     @contextmanager
     def listening(self):
-        """Handle the signals from here on; call it in the main thread."""
+        """Handle the signals inside the block; call it in the main thread."""
         alarm = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         interrupt = signal.signal(signal.SIGINT, self._raise)
         try:
@@ -57,17 +57,17 @@ class Interrupter:
 
 
 def in_numpy(x):
-    """Return x and an average of its first elements, by what has no native kernel: long windows."""
+    """Return x plus an average of its first elements, whose long window has no native kernel."""
     row = ops.reshape(x[:500], (1, 1, 1, -1))
     averages = ops.avg_pool2d(row, (1, 1025), 1, (0, 512), count_include_pad=False)
     return x + averages.mean()
 
 
 class Chain:
-    """A function whose updates read one another, with the parameters that it changes.
+    """A function whose updates read one another, and its parameters.
 
-    size        of each parameter
-    with_numpy  whether NumPy runs a step between the others
+    size        elements of each parameter
+    with_numpy  whether NumPy computes a step between the others
     """
 
     def __init__(self, options, size, with_numpy):
@@ -76,19 +76,19 @@ class Chain:
         parameters = [mg.Parameter(start + i, name) for i, name in enumerate(names)]
         first, second, total, mask, statistics = self.parameters = parameters
         x = mg.input("x", (size,))
-        drawn = ops.dropout(x, 0.5)
+        noise = ops.dropout(x, 0.5)
         between = in_numpy(second) if with_numpy else second
         updates = {
             first: between + 1,
             second: first * 0.5,
             total: total + first - second,
-            mask: drawn + mask * 0.25,
-            statistics: ops.broadcast_to((total + drawn).mean(), (size,)),
+            mask: noise + mask * 0.25,
+            statistics: ops.broadcast_to((total + noise).mean(), (size,)),
         }
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", mg.MinigraphWarning)  # of large steps in NumPy
+            warnings.simplefilter("ignore", mg.MinigraphWarning)  # that NumPy computes large steps
             cg = mg.comp_graph("cpu", options)
-            self.step = cg.compile([x], [drawn, first + second], updates)
+            self.step = cg.compile([x], [noise, first + second], updates)
         self.x = np.ones(size, np.float32)
         assert self.step.report().makers["numpy"] == with_numpy
 
@@ -96,7 +96,7 @@ class Chain:
         return self.step(self.x)
 
     def state(self):
-        """Return how many calls are done, and the value of each parameter."""
+        """Return the number of finished calls, and the value of each parameter."""
         return self.step.calls, [p.numpy() for p in self.parameters]
 
 
@@ -107,8 +107,8 @@ def same(one, other):
     )
 
 
-def told(state, before, after):
-    """Return in words how a state differs from both that it may be."""
+def difference(state, before, after):
+    """Return in words how a state differs from the states before and after a call."""
     parts = [f"calls {state[0]} (before {before[0]}, after {after[0]})"]
     for i, (x, old, new) in enumerate(zip(state[1], before[1], after[1], strict=True)):
         is_old, is_new = np.array_equal(x, old), np.array_equal(x, new)
@@ -118,7 +118,7 @@ def told(state, before, after):
 
 
 def interrupted_calls(seed, count=200):
-    """Interrupt so many calls of one function; check calls and parameters after each."""
+    """Interrupt `count` calls of one function; check calls and parameters after each."""
     draw = random.Random(seed)
     options = {
         "graph_opt_level": draw.choice(LEVELS),
@@ -139,17 +139,17 @@ def interrupted_calls(seed, count=200):
         while counts["interrupts"] < count:
             stopped = interrupter.interrupted(chain, max(draw.random() * seconds, 2e-6))
             counts["interrupts" if stopped else "calls that ended first"] += 1
-            found = chain.state()
-            seconds *= 1.01 if same(found, before) else 0.98  # so that all parts are hit
-            if same(found, after):
+            state = chain.state()
+            seconds *= 1.01 if same(state, before) else 0.98  # so that interrupts reach all parts
+            if same(state, after):
                 counts["done, though interrupted"] += stopped
                 before = after
                 twin()
                 after = twin.state()
                 continue
-            wrong = told(found, before, after)
-            assert stopped, f"{options}, {size=}, {with_numpy=}: a call went wrong: {wrong}"
-            assert same(found, before), f"{options}, {size=}, {with_numpy=}: half a call: {wrong}"
+            message = difference(state, before, after)
+            assert stopped, f"{options}, {size=}, {with_numpy=}: a call failed: {message}"
+            assert same(state, before), f"{options}, {size=}, {with_numpy=}: half a call: {message}"
             counts["not done"] += 1
     return counts
 

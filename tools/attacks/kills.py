@@ -1,6 +1,6 @@
-"""Kills: whatever a process did when it was killed, what was done stays, and nothing grows.
+"""Kills: after a process is killed, its finished work is whole, and no files are left for ever.
 
-A nursery, which computes nothing itself, forks a worker for each kill, and a checker after it.
+A nursery, which computes nothing itself, forks a worker for each kill, and then a checker.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.cache import Store, file
 
-OLD = 7 * 86_400  # seconds after which nobody works on a file any more
+OLD = 7 * 86_400  # seconds after which a temporary file counts as abandoned
 
 
 class Activity(NamedTuple):
-    """What is killed.
+    """What a killed process was doing.
 
-    work   called with a folder and the number of the first step, does steps without end; it tells
-           the number of each that is done
-    check  called with the folder and how many steps were told of; raises if one is lost
+    work   called with a folder, the number of the first step and a function; does steps for ever,
+           and calls the function with the number of each finished step
+    check  called with the folder and the number of reported steps; raises if one is lost
     """
 
     work: Callable[[Path, int, Callable[[int], None]], None]
@@ -45,7 +45,7 @@ class Activity(NamedTuple):
 
 
 def expression(number):
-    """Return an input and an expression whose kernel no other number has."""
+    """Return an input and an expression, whose kernel differs for each number."""
     x = mg.input("x", (3, 40))
     y = x
     for bit in range(8):
@@ -59,77 +59,77 @@ def compiled(number):
     return mg.comp_graph("cpu", options).compile([x], y)
 
 
-def compiling(folder, first, tell):
+def compiling(folder, first, report):
     for i in itertools.count(first):
         compiled(i)
-        tell(i)
+        report(i)
 
 
-def compiled_is_found(folder, done):
+def compiled_is_found(folder, steps):
     assert Store(folder / "cache").verify() == []
-    given = np.linspace(-2, 2, 120, dtype=np.float32).reshape(3, 40)
-    for i in range(max(done - 3, 0), done):
+    values = np.linspace(-2, 2, 120, dtype=np.float32).reshape(3, 40)
+    for i in range(max(steps - 3, 0), steps):
         mg.jit.reset_stats()
         function = compiled(i)
-        assert mg.jit.stats().compilations == 0, f"kernel {i} of {done} is lost"
+        assert mg.jit.stats().compilations == 0, f"kernel {i} of {steps} is lost"
         x, y = expression(i % 256)
-        wanted = mg.comp_graph("reference").compile([x], y)(given)
-        np.testing.assert_allclose(function(given), wanted, rtol=1e-4, atol=1e-5)
+        expected = mg.comp_graph("reference").compile([x], y)(values)
+        np.testing.assert_allclose(function(values), expected, rtol=1e-4, atol=1e-5)
 
 
-def tuned(number, how):
+def tuned(number, autotune):
     x = mg.input("x", (1, 8 + number % 64, 5, 5))
     w = mg.Parameter(np.ones((8 + number // 64, x.shape[1], 3, 3), np.float32), "w")
-    options = {"autotune": how, "autotune.budget": 5.0, "num_threads": 1}
+    options = {"autotune": autotune, "autotune.budget": 5.0, "num_threads": 1}
     return mg.comp_graph("cpu", options).compile([x], ops.conv2d(x, w))
 
 
-def tuning(folder, first, tell):
+def tuning(folder, first, report):
     for i in itertools.count(first):
         tuned(i, "tune")
-        tell(i)
+        report(i)
 
 
-def tuned_is_found(folder, done):
+def tuned_is_found(folder, steps):
     assert Store(folder / "cache").verify() == []
-    for i in range(done):
-        tuned(i, "frozen")  # an error if anything is missing
+    for i in range(steps):
+        tuned(i, "frozen")  # raises if an entry is missing
 
 
 # ---------------------------------------------------------------- writing files
 
 
-def saving_caches(folder, first, tell):
+def saving_caches(folder, first, report):
     functions = [compiled(i) for i in range(3)]
     for i in itertools.count(first):
         functions[i % 3].save_cache(folder / "some.cache")
-        tell(i)
+        report(i)
 
 
-def caches_are_whole(folder, done):
-    if done or (folder / "some.cache").exists():
+def caches_are_whole(folder, steps):
+    if steps or (folder / "some.cache").exists():
         contents = file.read(folder / "some.cache")
         assert not contents.rejected, contents.rejected
-        assert len(contents.entries) >= min(done, 3)
+        assert len(contents.entries) >= min(steps, 3)
 
 
-def saving_arrays(folder, first, tell):
+def saving_arrays(folder, first, report):
     for i in itertools.count(first):
         mg.save(folder / "arrays", {"a": np.full(100_000, i), "b": np.full((3, 5), i)})
-        tell(i)
+        report(i)
 
 
-def arrays_are_whole(folder, done):
-    if done or (folder / "arrays").exists():
+def arrays_are_whole(folder, steps):
+    if steps or (folder / "arrays").exists():
         values = {n for array in mg.load(folder / "arrays").values() for n in np.unique(array)}
-        assert values <= {done - 1, done} and len(values) == 1, (values, done)
+        assert values <= {steps - 1, steps} and len(values) == 1, (values, steps)
 
 
 # ---------------------------------------------------------------- training
 
 
 def train(folder, *args):
-    """Run a training of three epochs, of which a checkpoint is kept, in this process."""
+    """Run a training of three epochs that writes a checkpoint, in this process."""
     names = {"__name__": "program"}
     exec(PROGRAM, names)
     os.environ["MINIGRAPH_OPTIONS"] = "autotune=off"
@@ -149,15 +149,15 @@ def resumed(folder):
     return ["--checkpoint", path, *(["--resume", path] if path.exists() else [])]
 
 
-def training_goes_on(folder, first, tell):
+def training_goes_on(folder, first, report):
     train(folder, *resumed(folder))
     time.sleep(60)
 
 
-def training_ends_the_same(folder, done):
+def training_ends_the_same(folder, steps):
     if (folder / "checkpoint").exists():
         mg.load(folder / "checkpoint")
-    if done < 0:  # after the last kill
+    if steps < 0:  # after the last kill
         train(folder, *resumed(folder))
         train(folder, "--checkpoint", folder / "whole")
         part, whole = mg.load(folder / "checkpoint"), mg.load(folder / "whole")
@@ -177,8 +177,8 @@ ACTIVITIES = {
 # ---------------------------------------------------------------- the nursery
 
 
-def leavings(folder):
-    """Return what an unfinished writer or compiler has left, in the folder and below."""
+def leftover_files(folder):
+    """Return the temporary files of unfinished writers and compilers in a folder."""
     temporary = [p for p in folder.rglob("*.tmp") if p.is_file()]
     return [*temporary, *(folder / "tmp").glob("minigraph-*")]
 
@@ -187,7 +187,7 @@ def forked(work):
     """Run a function in a child; return its process id."""
     pid = os.fork()
     if not pid:
-        os.setpgid(0, 0)  # with the compilers that it starts, it may be killed
+        os.setpgid(0, 0)  # one group with the compilers that it starts
         try:
             work()
         except BaseException as error:
@@ -198,15 +198,15 @@ def forked(work):
 
 
 def nursery(name, folder, kills, seed):
-    """Kill workers of an activity, check what they leave, and print counts as JSON."""
+    """Kill workers of an activity, check their files, and print counts as JSON."""
     draw, counts = random.Random(seed), Counter()
     activity = ACTIVITIES[name]
     (folder / "tmp").mkdir()
-    done = 0
+    steps = 0
     for _ in range(kills):
         reader, writer = os.pipe()
         pid = forked(
-            lambda first=done, to=writer: activity.work(
+            lambda first=steps, to=writer: activity.work(
                 folder, first, lambda i: os.write(to, struct.pack("q", i))
             )
         )
@@ -214,50 +214,52 @@ def nursery(name, folder, kills, seed):
         time.sleep(draw.random() ** 2 * 2.0)
         os.kill(pid, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL, name
-        with os.fdopen(reader, "rb") as told:
-            for (number,) in struct.iter_unpack("q", told.read()):
-                done = number + 1
+        with os.fdopen(reader, "rb") as reports:
+            for (number,) in struct.iter_unpack("q", reports.read()):
+                steps = number + 1
         counts["kills"] += 1
-        check(activity, folder, done)
-    counts["steps done"] = done
-    check(activity, folder, -1 if name == "train" else done)
-    _settle(activity, folder, done, counts)
+        check(activity, folder, steps)
+    counts["steps done"] = steps
+    check(activity, folder, -1 if name == "train" else steps)
+    _settle(activity, folder, steps, counts)
     print(json.dumps(counts))
 
 
-def check(activity, folder, done):
-    pid = forked(lambda: activity.check(folder, done))
+def check(activity, folder, steps):
+    pid = forked(lambda: activity.check(folder, steps))
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert status == 0, f"after {done} steps the check ended with {status}"
+    assert status == 0, f"after {steps} steps the check ended with {status}"
 
 
-def _settle(activity, folder, done, counts):
-    """Let a later process do some steps; what the killed ones have left must be gone then."""
-    while any(map(_works_in(folder), Path("/proc").glob("[0-9]*"))):  # a compiler that outlives
+def _settle(activity, folder, steps, counts):
+    """Do some steps in a later process, which must remove the files that killed ones left."""
+    while any(map(_works_in(folder), Path("/proc").glob("[0-9]*"))):  # a compiler still runs
         time.sleep(0.1)
-    left = leavings(folder)
-    counts["leavings"] = len(left)
-    for path in left:
+    leftovers = leftover_files(folder)
+    counts["leavings"] = len(leftovers)
+    for path in leftovers:
         with contextlib.suppress(OSError):
             os.utime(path, (time.time() - OLD,) * 2, follow_symlinks=False)
     if activity.work is training_goes_on:
         return
-    steps = 3
+    extra = 3
 
-    def some(number):
-        if number >= done + steps:
-            compiled(-1)  # a kernel that is new
+    def work_a_little(number):
+        if number >= steps + extra:
+            compiled(-1)  # a new kernel
             os._exit(0)
 
-    pid = forked(lambda: activity.work(folder, done, some))
+    pid = forked(lambda: activity.work(folder, steps, work_a_little))
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert status == 0, f"after the kills nothing can be done: {status}"
-    still = [str(path.relative_to(folder)) for path in set(leavings(folder)) & set(left)]
-    assert not still, f"what killed processes left stays for ever: {still}"
+    assert status == 0, f"a process after the kills ended with {status}"
+    remaining = [
+        str(path.relative_to(folder)) for path in set(leftover_files(folder)) & set(leftovers)
+    ]
+    assert not remaining, f"files of killed processes are never removed: {remaining}"
 
 
 def _works_in(folder):
-    """Return a function that says whether a process of /proc has its working folder in a folder."""
+    """Return a function: whether a process of /proc works in the temporary folder of `folder`."""
 
     def works(process):
         with contextlib.suppress(OSError):
@@ -268,13 +270,13 @@ def _works_in(folder):
 
 
 def killed(seed, folder, kills=8):
-    """Kill processes that do one thing or another."""
+    """Kill processes of a random activity."""
     name = random.Random(seed).choice([*ACTIVITIES])
     return killed_while(name, seed, folder, kills)
 
 
 def killed_while(name, seed, folder, kills):
-    """Kill processes that do what an activity says, as often as `kills` says."""
+    """Kill `kills` processes of an activity, one after another."""
     script = "import sys, pathlib\nfrom attacks.kills import nursery\n"
     script += "nursery(sys.argv[1], pathlib.Path(sys.argv[2]), *map(int, sys.argv[3:]))"
     variables = {"MINIGRAPH_CACHE_DIR": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}

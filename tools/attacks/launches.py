@@ -1,4 +1,4 @@
-"""Launches: a process of a training is killed, all end soon, and the training goes on."""
+"""Launches: if one process of a training is killed, all end soon, and the training can resume."""
 
 import contextlib
 import os
@@ -16,8 +16,8 @@ from new_process import wait
 import minigraph as mg
 
 STARTING = 3.0  # seconds, roughly
-TRAINING = 0.75  # the share of kills while the network is trained; the others are before
-SOON = 10.0  # seconds in which the others have to end
+TRAINING = 0.75  # share of kills while the network is trained; the others come before
+SOON = 10.0  # seconds in which the other processes must end
 
 
 def started(processes, folder, *arguments):
@@ -32,16 +32,16 @@ def started(processes, folder, *arguments):
 
 
 def programs(launcher):
-    """Return the processes of Python below a launcher, which may have started none so far."""
-    found, below = [], [launcher]
-    while below:
-        pid = below.pop()
+    """Return the processes of Python that a launcher has started so far, sorted."""
+    pids, pending = [], [launcher]
+    while pending:
+        pid = pending.pop()
         with contextlib.suppress(OSError):
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            below += children
+            pending += children
             if b"train.py" in Path(f"/proc/{pid}/cmdline").read_bytes() and pid != launcher:
-                found.append(int(pid))
-    return sorted(found)
+                pids.append(int(pid))
+    return sorted(pids)
 
 
 def kill_one(processes, folder, draw):
@@ -50,12 +50,12 @@ def kill_one(processes, folder, draw):
     Return the seconds until they have ended.
     """
     path = folder / "checkpoint"
-    before = path.stat().st_mtime_ns if path.exists() else 0
+    old_time = path.stat().st_mtime_ns if path.exists() else 0
     launcher = started(processes, folder, "--epochs", 100_000)
     with launcher:
         try:
             if draw.random() < TRAINING:
-                while not path.exists() or path.stat().st_mtime_ns == before:
+                while not path.exists() or path.stat().st_mtime_ns == old_time:
                     assert launcher.poll() is None, launcher.communicate()
                     time.sleep(0.001)
                 time.sleep(draw.random())
@@ -65,37 +65,37 @@ def kill_one(processes, folder, draw):
                     time.sleep(0.001)
             alive = programs(launcher.pid)
             os.kill(draw.choice(alive), signal.SIGKILL)
-            begun = time.monotonic()
+            begin = time.monotonic()
             printed, errors = launcher.communicate(timeout=SOON)
         finally:
             launcher.kill()
     assert launcher.returncode == signal.SIGKILL, printed + errors
     while any(Path(f"/proc/{pid}").exists() for pid in alive):
-        assert time.monotonic() < begun + SOON, "a process outlives its launcher"
+        assert time.monotonic() < begin + SOON, "a process outlives its launcher"
         time.sleep(0.01)
-    ended = time.monotonic() - begun
+    seconds = time.monotonic() - begin
     if path.exists():
         mg.load(path)
-    return ended
+    return seconds
 
 
 def killed_launches(seed, folder, kills=4, processes=4):
-    """Kill processes of a training, one at a time; it ends as one that nobody disturbs."""
+    """Kill processes of a training, one at a time; it must end as one without kills."""
     draw, slowest = random.Random(seed), 0.0
     disturbed, whole = folder / "disturbed", folder / "whole"
-    for each in (disturbed, whole):
-        each.mkdir()
+    for run in (disturbed, whole):
+        run.mkdir()
     for _ in range(kills):
         slowest = max(slowest, kill_one(processes, disturbed, draw))
     epochs = 2
     if (disturbed / "checkpoint").exists():
         epochs += int(mg.load(disturbed / "checkpoint")["progress"]["epoch"])
-    for each in (disturbed, whole):
-        wait(started(processes, each, "--epochs", epochs))
-    ended, wanted = (mg.load(each / "checkpoint") for each in (disturbed, whole))
+    for run in (disturbed, whole):
+        wait(started(processes, run, "--epochs", epochs))
+    ended, expected = (mg.load(run / "checkpoint") for run in (disturbed, whole))
     for part in ("net", "optimizer"):
-        assert ended[part].keys() == wanted[part].keys()
-        for name, array in wanted[part].items():
+        assert ended[part].keys() == expected[part].keys()
+        for name, array in expected[part].items():
             np.testing.assert_array_equal(ended[part][name], array, name)
     milliseconds = round(slowest * 1000)
     return Counter({"kills": kills, "epochs": epochs, "slowest end, ms": milliseconds})

@@ -37,8 +37,8 @@ def graphs(seed, count=12):
     """Compute random graphs of all dtypes in one function."""
     draw = random.Random(seed)
     options = random_options(draw)
-    made = [RandomGraph(seed * count + i, draw.choice(FLOATS)) for i in range(count)]
-    meaning = Meaning(made)
+    random_graphs = [RandomGraph(seed * count + i, draw.choice(FLOATS)) for i in range(count)]
+    meaning = Meaning(random_graphs)
     step = meaning.compiled("cpu", options)
     meaning.check(meaning.call(step, fences.call), f"on the CPU with {options}")
     return Counter({"graphs": count, "steps": len(step.report().steps)})
@@ -48,25 +48,25 @@ def graphs(seed, count=12):
 
 
 def size(draw):
-    """Return a length of an axis: small ones, those around a vector, and rarely a long one."""
+    """Return the length of an axis: small, about the width of a vector, or rarely long."""
     lengths = (1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100)
     return draw.choice((255, 256, 1025, 3000)) if draw.random() < 0.06 else draw.choice(lengths)
 
 
 def image(draw):
-    """Return the shape of images: a few, with any number of channels."""
+    """Return the shape of a few images."""
     return draw.randint(1, 3), draw.choice((1, 3, 8, 16, 20, 32)), draw.randint(2, 20), size(draw)
 
 
 def window(draw, shape):
-    """Return window, stride and padding of a pooling that fits images of a shape."""
+    """Return window, stride and padding of a pooling for images of this shape."""
     sides = [draw.randint(1, min(5, n)) for n in shape[2:]]
     steps = [draw.randint(1, 4) for _ in sides]
     return tuple(sides), tuple(steps), tuple(draw.randint(0, n // 2) for n in sides)
 
 
 def kernel_graphs(draw, dtype):
-    """Yield expressions of inputs that kernels of C compute, each with its gradient."""
+    """Yield inputs, each with an expression of it that kernels of C compute."""
 
     def new(*shape, kind=dtype):
         return mg.input(f"x{draw.getrandbits(48)}", shape, kind)
@@ -123,18 +123,18 @@ def kernels(seed):
 
 def convolution(draw):
     """Return the nodes of a random convolution and of its two gradients."""
-    ours = draw.random() < 0.5  # as Winograd's algorithm takes them
+    winograd = draw.random() < 0.5  # whether Winograd's algorithm applies
     blocks = onednn.block(), 2 * onednn.block(), 3 * onednn.block()
-    groups = 1 if ours else draw.choice((1, 1, 1, 2, 4))
-    per_group = [draw.choice(blocks if ours else (1, 3, 4, 5, 8, 16)) for _ in range(2)]
+    groups = 1 if winograd else draw.choice((1, 1, 1, 2, 4))
+    per_group = [draw.choice(blocks if winograd else (1, 3, 4, 5, 8, 16)) for _ in range(2)]
     ins, outs = (n * groups for n in per_group)
-    side = (3, 3) if ours else draw.choice(((3, 3), (1, 1), (5, 5), (2, 3), (7, 7)))
-    stride = (1, 1) if ours else (draw.randint(1, 4), draw.randint(1, 3))
-    dilation = (1, 1) if ours or draw.random() < 0.6 else (draw.randint(1, 3), 1)
-    reach = [(n - 1) * d + 1 for n, d in zip(side, dilation, strict=True)]
-    padding = tuple(draw.randint(0, n // 2 + (draw.random() < 0.1)) for n in reach)
-    least = [max(n - 2 * p, 1) for n, p in zip(reach, padding, strict=True)]
-    height, width = (n + draw.randint(0, 19) for n in least)
+    side = (3, 3) if winograd else draw.choice(((3, 3), (1, 1), (5, 5), (2, 3), (7, 7)))
+    stride = (1, 1) if winograd else (draw.randint(1, 4), draw.randint(1, 3))
+    dilation = (1, 1) if winograd or draw.random() < 0.6 else (draw.randint(1, 3), 1)
+    extents = [(n - 1) * d + 1 for n, d in zip(side, dilation, strict=True)]
+    padding = tuple(draw.randint(0, n // 2 + (draw.random() < 0.1)) for n in extents)
+    minimum = [max(n - 2 * p, 1) for n, p in zip(extents, padding, strict=True)]
+    height, width = (n + draw.randint(0, 19) for n in minimum)
     op = Conv2d(stride, padding, dilation, groups)
     x = mg.input("x", (draw.randint(1, 3), ins, height, width))
     w = mg.input("w", (outs, per_group[0], *side))
@@ -179,25 +179,27 @@ def candidates(seed):
 
 
 def run(problem, candidate, xs):
-    """Run a candidate on memory with fences and compare; return in words what became of it."""
+    """Run a candidate on memory with fences and compare; return the name of its count."""
     try:
         kernel = candidate.kernel
         execute = problem.workbench.runner(kernel)
     except GraphError:
         return "candidates that the library lacks"
-    wanted = problem.meaning(*(x.astype(np.float64) for x in xs))
+    expected = problem.meaning(*(x.astype(np.float64) for x in xs))
     layouts = iter(candidate.layouts)
     inputs = [fences.copied(problem.to_layout(x, next(layouts)), 64) for x in xs]
-    wanted = [problem.to_layout(y, layout) for y, layout in zip(wanted, layouts, strict=True)]
-    outputs = [fences.empty(Spec(y.shape, np.dtype(np.float32))) for y in wanted]
+    expected = [problem.to_layout(y, layout) for y, layout in zip(expected, layouts, strict=True)]
+    outputs = [fences.empty(Spec(y.shape, np.dtype(np.float32))) for y in expected]
     scratch = fences.empty(Spec((kernel.scratch,), np.dtype(np.uint8)))
     execute(inputs, outputs, scratch)
-    what = f"{candidate.name} in {', '.join(map(str, candidate.layouts))} of {problem.subject}"
-    for y, want in zip(outputs, wanted, strict=True):
-        finite = np.isfinite(want)
-        np.testing.assert_array_equal(y[~finite], want[~finite], what)
-        assert np.isfinite(y[finite]).all(), f"{what}: NaN or infinity where none is due"
-        scale = np.abs(want[finite]).max(initial=1e-30)
-        far = np.abs(y[finite] - want[finite]).max(initial=0) / scale
-        assert far < 1e-4, f"{what}: is off by {far:.3g} of the largest result"
+    title = f"{candidate.name} in {', '.join(map(str, candidate.layouts))} of {problem.subject}"
+    for y, reference in zip(outputs, expected, strict=True):
+        finite = np.isfinite(reference)
+        np.testing.assert_array_equal(y[~finite], reference[~finite], title)
+        assert np.isfinite(y[finite]).all(), (
+            f"{title}: NaN or infinity where the reference is finite"
+        )
+        scale = np.abs(reference[finite]).max(initial=1e-30)
+        far = np.abs(y[finite] - reference[finite]).max(initial=0) / scale
+        assert far < 1e-4, f"{title}: off by {far:.3g} of the largest result"
     return "candidates"

@@ -1,4 +1,4 @@
-"""Races: what eight threads do at once to parameters and functions that they share."""
+"""Races: eight threads use the same parameters and functions at once."""
 
 import random
 import sys
@@ -11,38 +11,38 @@ import minigraph as mg
 from minigraph import ops
 
 THREADS = 8
-SIZE = 5_000  # of a parameter: more than a cache line, less than what takes a second thread
+SIZE = 5_000  # of a parameter: more than a cache line, too small for a second thread
 LEVELS = (0, 1, 2, 3)
 
 
 class Shared:
     """Parameters that all threads use.
 
-    one, two       are equal before and after every call, in all their elements
-    given          what threads assign, the same number everywhere
+    one, two  equal each other before and after every call, in all their elements
+    assigned  threads assign to it, the same number in all elements
     """
 
     def __init__(self):
-        self.one, self.two, self.given = (
-            mg.Parameter(np.zeros(SIZE, np.float64), name) for name in ("one", "two", "given")
+        self.one, self.two, self.assigned = (
+            mg.Parameter(np.zeros(SIZE, np.float64), name) for name in ("one", "two", "assigned")
         )
 
     def counter(self, options):
-        """Return a function that adds 1 to both parameters, in a way that reads both."""
+        """Return a function that adds 1 to both parameters, each from the value of the other."""
         one, two = self.one, self.two
         updates = {one: two + 1, two: one + 1}
         return mg.comp_graph("cpu", options).compile([], [one + 0, two + 0], updates)
 
     def reader(self, options):
         """Return a function that reads all parameters."""
-        shown = [self.one * 1.0, self.two * 1.0, ops.abs(self.given)]
-        return mg.comp_graph("cpu", options).compile([], shown)
+        outputs = [self.one * 1.0, self.two * 1.0, ops.abs(self.assigned)]
+        return mg.comp_graph("cpu", options).compile([], outputs)
 
 
-def uniform(what, *arrays):
-    """Fail if the arrays do not hold the same number throughout."""
+def uniform(title, *arrays):
+    """Return the number in all elements of the arrays; fail if they are not equal."""
     values = sorted({value for array in arrays for value in np.unique(array).tolist()})
-    assert len(values) == 1, f"{what} shows old and new values at once: {values[:5]}"
+    assert len(values) == 1, f"{title} mixes old and new values: {values[:5]}"
     return values[0]
 
 
@@ -68,33 +68,33 @@ def shared_parameters(seed, times=60):
             assert value > last, f"a counter went back from {last} to {value}"
             last = value
 
-    def read():
+    def read_all():
         last = -1.0
         for _ in range(times):
-            one, two, given = reader()
+            one, two, assigned = reader()
             value = uniform("an output", one, two)
             assert value >= last, f"a counter went back from {last} to {value}"
             last = value
-            uniform("an output of what is assigned", given)
+            uniform("an output of an assigned parameter", assigned)
 
     def copy():
         for _ in range(4 * times):
             uniform("numpy()", shared.one.numpy())
-            uniform("numpy() of what is assigned", shared.given.numpy())
+            uniform("numpy() of an assigned parameter", shared.assigned.numpy())
 
     def assign():
         for i in range(4 * times):
-            shared.given.assign(np.full(SIZE, i))
+            shared.assigned.assign(np.full(SIZE, i))
 
     jobs = [lambda f=function: count(f) for function in (*counters, counters[0])]
-    jobs += [read, copy, assign, lambda: [f.report() for f in counters * (times // 4)]]
+    jobs += [read_all, copy, assign, lambda: [f.report() for f in counters * (times // 4)]]
     sys.setswitchinterval(draw.choice((1e-6, 1e-5, 5e-3)))
     try:
         in_threads(*jobs)
     finally:
         sys.setswitchinterval(interval)
-    done = uniform("the end", shared.one.numpy(), shared.two.numpy())
-    assert done == 4 * times, f"{options}: {4 * times} increments gave {done:g}"
+    final = uniform("the end", shared.one.numpy(), shared.two.numpy())
+    assert final == 4 * times, f"{options}: {4 * times} increments gave {final:g}"
     assert [f.calls for f in counters] == [2 * times, times, times]
     counts["increments"] = 4 * times
     counts["other operations"] = 10 * times
@@ -106,25 +106,25 @@ def shared_graph(seed, folder, times=6):
     draw = random.Random(seed)
     cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
     x = mg.input("x", (3, SIZE))
-    given = np.random.default_rng(seed).normal(size=(3, SIZE)).astype(np.float32)
+    batch = np.random.default_rng(seed).normal(size=(3, SIZE)).astype(np.float32)
     weights = mg.Parameter(np.full(SIZE, 2, np.float32), "weights")
     paths = [folder / f"{i}.cache" for i in range(2)]
     counts = Counter()
 
-    def made(i):
+    def build(i):
         function = cg.compile([x], [(x * weights + i).sum(1), ops.exp(x) * i])
-        sums, scaled = function(given)
-        np.testing.assert_allclose(sums, (given * np.float64(2) + i).sum(1), rtol=1e-4, atol=1e-2)
-        np.testing.assert_allclose(scaled, np.exp(given.astype(np.float64)) * i, rtol=1e-5)
+        sums, scaled = function(batch)
+        np.testing.assert_allclose(sums, (batch * np.float64(2) + i).sum(1), rtol=1e-4, atol=1e-2)
+        np.testing.assert_allclose(scaled, np.exp(batch.astype(np.float64)) * i, rtol=1e-5)
         return function
 
-    first = made(1)
+    first = build(1)
     first.save_cache(paths[0])
     first.save_cache(paths[1])
 
     def compile_some():
         for _ in range(times):
-            made(draw.randrange(1, 5)).save_cache(draw.choice(paths))
+            build(draw.randrange(1, 5)).save_cache(draw.choice(paths))
 
     def load():
         for _ in range(4 * times):
@@ -139,9 +139,9 @@ def shared_graph(seed, folder, times=6):
 
     def use():
         for i in range(8 * times):
-            np.testing.assert_array_equal(first(given)[0].shape, (3,))
+            np.testing.assert_array_equal(first(batch)[0].shape, (3,))
             if i % 4 == 0:
-                str(first.profile(given)), str(first.report())
+                str(first.profile(batch)), str(first.report())
 
     jobs = [compile_some, compile_some, compile_some, load, load, options, use, use]
     in_threads(*jobs)

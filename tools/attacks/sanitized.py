@@ -1,8 +1,8 @@
 """Kernels under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-They are what gcc can check of C: memory beside an array, on the stack and after its end; shifts,
-divisions, alignment, indices.  Integers wrap around (`-fwrapv`).  A float out of an integer's range
-becomes any integer, as in C and in NumPy, so that cast is not checked.
+gcc checks accesses beside an array, on the stack and after the end of a lifetime, and shifts,
+divisions, alignment and indices.  Integers wrap around (`-fwrapv`).  A cast of a float
+beyond an integer's range may give any integer, as in C and NumPy, so casts are not checked.
 """
 
 import functools
@@ -25,14 +25,14 @@ FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
 
 @functools.cache
 def environment():
-    """Return the variables of a process whose kernels are checked; none where gcc cannot."""
+    """Return the environment variables of a process with checked kernels; none if gcc cannot."""
     if compiler.compiler() is None:
         return {}
     command = [compiler.compiler(), "-print-file-name=libasan.so"]
     library = Path(subprocess.run(command, capture_output=True, text=True).stdout.strip())
     if not library.is_absolute():
         return {}
-    # Python and its libraries keep some memory to the end.
+    # Leaks are not detected: Python and its libraries do not free all memory at the end.
     return {
         "LD_PRELOAD": str(library),
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1",
@@ -73,13 +73,15 @@ CHECKED = (
 )
 
 
-def sanitized(seed, what=None):
-    """Run an attack on numbers with kernels that are checked, in a process that can do so."""
-    assert fences.SANITIZED, "the sanitizer's library is not loaded first"
+def sanitized(seed, attack=None):
+    """Run an attack on numbers with checked kernels; `environment` has the process's variables."""
+    assert fences.SANITIZED, (
+        "the sanitizer's library must be loaded first: set the variables of `environment`"
+    )
     if FLAGS[0] not in compiler.FLAGS:
         compiler.FLAGS = (*compiler.FLAGS, *FLAGS)
     before = mg.jit.stats().compilations
-    attack = what or (examples if seed % 25 == 24 else CHECKED[seed % len(CHECKED)])
+    attack = attack or (examples if seed % 25 == 24 else CHECKED[seed % len(CHECKED)])
     counts = attack(seed)
     counts["kernels compiled"] += mg.jit.stats().compilations - before
     return counts

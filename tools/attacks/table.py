@@ -1,4 +1,4 @@
-"""The attacks by name: what `tools/attack.py` calls its parts."""
+"""The attacks by name: the parts of `tools/attack.py`."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,11 +20,11 @@ def no_variables() -> Mapping[str, str]:
 
 
 class Attack(NamedTuple):
-    """An attack, and how it runs.
+    """An attack with its limits.
 
     attack       called with a seed and an empty folder, returns counts
-    seconds      that an attempt may take; one that takes longer hangs
-    environment  returns variables that its process needs
+    seconds      limit of an attempt, which fails if it takes longer
+    environment  returns the environment variables that its process needs
     """
 
     attack: Callable[[int, Path], Mapping[str, int]]
