@@ -62,17 +62,17 @@ BEGIN = re.compile("<!-- (?:table|bench): ")
 
 
 def filled(text: str, results: Path) -> str:
-    """Return a document with its tables made anew; results of benchmarks are below `results`."""
+    """Return a document with new tables; results of benchmarks are in the folder `results`."""
 
     def table(match: re.Match[str]) -> str:
         begin, kind, name, end = match.groups()
         lines = _of_results(name, results) if kind == "bench" else _of_code(name)
         return "\n".join([begin.rstrip("\n"), *lines, end])
 
-    made, count = MARKED.subn(table, text)
+    document, count = MARKED.subn(table, text)
     if count < len(BEGIN.findall(text)):
         raise GraphError("a table has no <!-- end -->")
-    return made
+    return document
 
 
 def _of_results(name: str, folder: Path) -> list[str]:
@@ -83,10 +83,10 @@ def _of_results(name: str, folder: Path) -> list[str]:
     results = Results.read(folder / run)
     if table == "about":
         return [f"* {line}" for line in [*about(results), *remarks(results)]]
-    known = tables(results)
-    if table not in known:
-        raise GraphError(f"there is no table {table!r}; use about, {', '.join(known)}")
-    return known[table].markdown()
+    choices = tables(results)
+    if table not in choices:
+        raise GraphError(f"there is no table {table!r}; use about, {', '.join(choices)}")
+    return choices[table].markdown()
 
 
 def _of_code(name: str) -> list[str]:
@@ -138,10 +138,10 @@ def _torch_samples() -> Any:
 def _samples() -> list[str]:
     """Return how much was compared with PyTorch, and how much of that was wrong."""
     run = _torch_samples()
-    most = f" on at most {run['samples']} samples of a dtype" if run["samples"] else ""
+    limit = f" on at most {run['samples']} samples of a dtype" if run["samples"] else ""
     about = (
         f"{run['date']}, torch {run['torch']}: {len(run['compared'])} operators and modules "
-        f"compared{most}, {len(run['absent'])} more of which all samples were refused; "
+        f"compared{limit}, {len(run['absent'])} more of which all samples were refused; "
         f"{sum(count for *_, count in run['refused']):,} samples refused, {len(run['wrong'])} "
         "wrong."
     )
@@ -324,23 +324,23 @@ def main(arguments: list[str] | None = None) -> int:
         "--results", type=Path, default=ROOT / "benchmarks" / "results", metavar="DIR"
     )
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help=", ".join(FILES))
-    asked = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     outdated = False
     try:
-        for path in asked.files or [ROOT / name for name in FILES]:
+        for path in args.files or [ROOT / name for name in FILES]:
             old = path.read_text()
-            new = filled(old, asked.results)
+            new = filled(old, args.results)
             if new == old:
                 continue
             outdated = True
-            if asked.check:
+            if args.check:
                 print(f"{path}: tables are out of date; run python docs/tables.py", file=sys.stderr)
             else:
                 path.write_text(new)
     except (GraphError, OSError) as error:
         print(f"docs/tables.py: {error}", file=sys.stderr)
         return 1
-    return int(asked.check and outdated)
+    return int(args.check and outdated)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def modules(module: griffe.Module) -> Iterator[griffe.Module]:
             yield from modules(inner)
 
 
-def function(name: str, value: Callable[..., Any], place: Any) -> griffe.Function:
+def function(name: str, value: Callable[..., Any], attribute: Any) -> griffe.Function:
     """Return what Griffe would have read if the function were written out."""
     parameters = (
         griffe.Parameter(
@@ -62,9 +62,11 @@ def function(name: str, value: Callable[..., Any], place: Any) -> griffe.Functio
         )
         for p in inspect.signature(value).parameters.values()
     )
-    made = griffe.Function(name, parameters=griffe.Parameters(*parameters), lineno=place.lineno)
-    made.docstring = griffe.Docstring(inspect.getdoc(value) or "", parent=made)
-    return made
+    result = griffe.Function(
+        name, parameters=griffe.Parameters(*parameters), lineno=attribute.lineno
+    )
+    result.docstring = griffe.Docstring(inspect.getdoc(value) or "", parent=result)
+    return result
 
 
 def translate(owner: Any) -> None:

@@ -62,12 +62,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown
     outputs = iter(running(program_of(markdown), page.file.src_uri).result())
 
-    def shown(block: re.Match[str]) -> str:
+    def with_outputs(block: re.Match[str]) -> str:
         language, code = block.groups()
         parts = (as_markdown(output, language or "text") for output in next(outputs))
         return "\n\n".join([f"```python\n{code}```", *filter(None, parts)])
 
-    return BLOCK.sub(shown, markdown)
+    return BLOCK.sub(with_outputs, markdown)
 
 
 def page_of_notebook(file: File) -> str:

@@ -27,7 +27,7 @@ CODE = re.compile(r"(^(`{3,}|~{3,}).*?^\2$|^:::.*?$|^#.*?$|\[[^]]*\]\([^)]*\))",
 NAME = re.compile(r"`((?:mg|mgt|nn|ops|optim)(?:\.\w+)+)((?:\([^`]*\))?)`(?!\])")
 SHORT = {name: f"minigraph.{name}" for name in ("nn", "ops", "optim")}
 SHORT |= {"mgt": "minigraph.torch", "mg": "minigraph"}
-# Where classes are that programs get and never name.
+# Modules of classes whose instances programs receive but never create.
 UNNAMED = tuple(
     f"minigraph.{part}."
     for part in (
@@ -47,10 +47,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Fill in what the page has marks for, and link the names in its prose."""
     documented = names(files)
 
-    def link(found: re.Match[str]) -> str:
-        first, _, rest = found[1].partition(".")
-        path = f"{SHORT[first]}.{rest}"
-        return f"[`{found[1]}{found[2]}`][{path}]" if path in documented else found[0]
+    def link(match: re.Match[str]) -> str:
+        package, _, name = match[1].partition(".")
+        path = f"{SHORT[package]}.{name}"
+        return f"[`{match[1]}{match[2]}`][{path}]" if path in documented else match[0]
 
     pieces = CODE.split(markdown)
     pieces[::3] = [NAME.sub(link, text) for text in pieces[::3]]
@@ -62,12 +62,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def names(files: Files) -> frozenset[str]:
     """Return the full names of all that the pages have marks for."""
     texts = (file.content_string for file in files.documentation_pages())
-    return frozenset(name for text in texts for mark in MARK.finditer(text) for name in meant(mark))
+    return frozenset(
+        name for text in texts for mark in MARK.finditer(text) for name in values_of(mark)
+    )
 
 
-def meant(mark: re.Match[str]) -> dict[str, Any]:
+def values_of(mark: re.Match[str]) -> dict[str, Any]:
     """Return what a mark stands for, by full name: names, and the public names of packages."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for path in mark[1].split():
         if path.startswith(SHORT["mgt"]):
             if not find_spec("torch"):
@@ -75,15 +77,15 @@ def meant(mark: re.Match[str]) -> dict[str, Any]:
             importlib.import_module(SHORT["mgt"])  # which `import minigraph` does not do
         package, _, name = path.rpartition(".")
         value = getattr(importlib.import_module(package), name) if package else None
-        found |= {path: value} if callable(value) else public_names(path)
-    return found
+        values |= {path: value} if callable(value) else public_names(path)
+    return values
 
 
 def public_names(path: str) -> dict[str, Any]:
     """Return the functions and classes that a package defines for users, by full name."""
     package = importlib.import_module(path)
-    offered = getattr(package, "__all__", vars(package))
-    values = {name: getattr(package, name) for name in offered if not name.startswith("_")}
+    public = getattr(package, "__all__", vars(package))
+    values = {name: getattr(package, name) for name in public if not name.startswith("_")}
     return {
         f"{path}.{name}": value
         for name, value in values.items()
@@ -96,11 +98,11 @@ def public_names(path: str) -> dict[str, Any]:
 def entries(mark: re.Match[str]) -> str:
     """Return the directives that a mark stands for."""
     groups: dict[str, list[str]] = {}
-    for path, value in meant(mark).items():
+    for path, value in values_of(mark).items():
         groups.setdefault(value.__module__ if mark[2] else "", []).extend(directive(path, value))
     lines: list[str] = []
-    for module, found in groups.items():
-        lines += [*heading(module), *found] if module else found
+    for module, directives in groups.items():
+        lines += [*heading(module), *directives] if module else directives
     return "\n".join(lines)
 
 

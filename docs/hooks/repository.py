@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 PREFIX = "repository/"  # where on the site such files are
 LANGUAGES = {".py": "python", ".c": "c", ".cu": "cuda", ".sh": "bash", ".toml": "toml"}
-APART = InclusionLevel.NOT_IN_NAV
+UNLISTED = InclusionLevel.NOT_IN_NAV
 FENCE = re.compile(r"(^(`{3,}|~{3,}).*?^\2`*~*$)", re.M | re.S)
 LINK = re.compile(r"(\]\()([^)#\s:]+)([)#])")
 
@@ -30,7 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         file = waiting.pop()
         for path in linked(file):
             if files.get_file_from_path(site_uri(path)) is None and (ROOT / path).is_file():
-                added = shown(path, config)
+                added = site_file(path, config)
                 files.append(added)
                 waiting += [added] if path.endswith(".md") else []
     return files
@@ -38,16 +38,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links lead to where the files are on the site."""
-    place = repository_path(page.file.src_uri)
-    if place.endswith(tuple(LANGUAGES)):
+    document = repository_path(page.file.src_uri)
+    if document.endswith(tuple(LANGUAGES)):
         return markdown
 
-    def led(link: re.Match[str]) -> str:
-        target = site_uri(resolved(place, link[2]))
+    def relative(link: re.Match[str]) -> str:
+        target = site_uri(resolved(document, link[2]))
         return link[1] + posixpath.relpath(target, posixpath.dirname(page.file.src_uri)) + link[3]
 
     pieces = FENCE.split(markdown)
-    pieces[::3] = [LINK.sub(led, text) for text in pieces[::3]]
+    pieces[::3] = [LINK.sub(relative, text) for text in pieces[::3]]
     del pieces[2::3]  # the marks of fences
     return "".join(pieces)
 
@@ -61,13 +61,13 @@ def linked(file: File) -> Iterator[str]:
                 yield path
 
 
-def resolved(place: str, target: str) -> str:
-    """Return where a link of the file at `place` leads in the repository.
+def resolved(document: str, target: str) -> str:
+    """Return the path in the repository to which a link of a document leads.
 
     >>> resolved("docs/reference/options.md", "../../SECURITY.md")
     'SECURITY.md'
     """
-    return posixpath.normpath(posixpath.join(posixpath.dirname(place), target))
+    return posixpath.normpath(posixpath.join(posixpath.dirname(document), target))
 
 
 def repository_path(uri: str) -> str:
@@ -90,12 +90,12 @@ def site_uri(path: str) -> str:
     return PREFIX + path + (".md" if path.endswith(tuple(LANGUAGES)) else "")
 
 
-def shown(path: str, config: MkDocsConfig) -> File:
+def site_file(path: str, config: MkDocsConfig) -> File:
     """Return a file of the repository as a file of the site."""
     source, uri = ROOT / path, site_uri(path)
     language = LANGUAGES.get(source.suffix)
     if language is None:
-        return File.generated(config, uri, abs_src_path=str(source), inclusion=APART)
+        return File.generated(config, uri, abs_src_path=str(source), inclusion=UNLISTED)
     head = f"---\ntitle: {path}\nsearch:\n  exclude: true\n---\n\n# `{path}`\n"
     text = f'{head}\n~~~~{{.{language} linenums="1"}}\n{source.read_text()}~~~~\n'
-    return File.generated(config, uri, content=text, inclusion=APART)
+    return File.generated(config, uri, content=text, inclusion=UNLISTED)
