@@ -29,7 +29,7 @@ def test_processes_train_together_and_process_0_alone_prints_and_writes(tmp_path
 
 def test_an_error_of_all_processes_is_printed_once(tmp_path):
     _, errors = wait(started(2, tmp_path, "--batch-size", 31), status=2)
-    text = "error: DataLoader: batch_size is 31, of which 2 processes cannot have equal shares"
+    text = "error: DataLoader: batch_size is 31, which 2 processes cannot share equally"
     assert errors.count(text) == 1
     assert "minigraph: process 0 of 2 ends all\n" in errors
 
