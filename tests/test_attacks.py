@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -191,6 +193,12 @@ def test_processes_that_start_together_on_an_empty_cache_leave_nothing_to_do(tmp
 
 
 # ---------------------------------------------------------------- the script
+
+
+def test_the_script_finds_the_folders_that_attacks_import_from(monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    command = [sys.executable, TOOLS / "attack.py", "--only", "folders", "--seed", "0"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 ATTACKS = """

@@ -29,7 +29,8 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / folder) for folder in ("", "tests", "tools", "examples")]
+FOLDERS = ("", "tests", "tools", "examples/training")
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
 
 from attacks.table import ATTACKS  # noqa: E402
 
@@ -98,7 +99,8 @@ class Part:
         command = [sys.executable, __file__, "--attempt", self.name, str(self.seed), str(end)]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path[:4]),  # also for processes that attempts start
+            # For processes that attempts start, too.
+            "PYTHONPATH": os.pathsep.join(sys.path[: len(FOLDERS)]),
             **self.attack.environment(),
             "MINIGRAPH_CACHE_DIR": str(folder / "cache"),
             "TMPDIR": str(temporary),
