@@ -54,7 +54,8 @@ FILES = (
     "docs/reliability.md",
 )
 # Runs below benchmarks/results/cpu/networks and expressions; not every machine has both.
-MACHINES = {"Zen 5": "zen5", "Xeon": "xeon", "Zen 2": "zen2"}
+# The runs of each machine, as folders of results; the last run of a case counts.
+MACHINES = {"Zen 5": ["zen5"], "Xeon": ["xeon", "xeon_unet_lstm"], "Zen 2": ["zen2"]}
 MARKED = re.compile(
     r"(<!-- (table|bench): ([^\n]*?) -->\n)(?:(?!<!-- (?:table|bench): ).)*?(<!-- end -->)", re.S
 )
@@ -222,15 +223,17 @@ def _growth() -> list[str]:
 def _machines(subject: str) -> list[str]:
     """Return each network or expression beside the fastest other library, on each machine."""
     folder = ROOT / "benchmarks" / "results" / "cpu" / subject
-    folders = {machine: folder / run for machine, run in MACHINES.items()}
-    machines = [machine for machine, run in folders.items() if run.is_dir()]
-    runs = [Results.read(folders[machine]).cases for machine in machines]
-    titles = {name: case.title for cases in runs for name, case in cases.items()}
+    by_machine: dict[str, dict[str, CaseResult]] = {}
+    for machine, runs in MACHINES.items():
+        for run in runs:
+            if (folder / run).is_dir():
+                by_machine.setdefault(machine, {}).update(Results.read(folder / run).cases)
+    titles = {name: case.title for cases in by_machine.values() for name, case in cases.items()}
     rows = [
-        [escaped(title), *(_beside_peer(cases.get(name), subject) for cases in runs)]
+        [escaped(title), *(_beside_peer(cases.get(name), subject) for cases in by_machine.values())]
         for name, title in titles.items()
     ]
-    return _markdown(["", *machines], rows)
+    return _markdown(["", *by_machine], rows)
 
 
 def _beside_peer(case: CaseResult | None, subject: str) -> str:
