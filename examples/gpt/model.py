@@ -10,7 +10,7 @@ class GPT(nn.Module):
         super().__init__()
         self.context = context
         self.tokens = nn.Embedding(vocabulary, width)
-        self.places = nn.Embedding(context, width)
+        self.positions = nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.scores = nn.Linear(width, vocabulary, bias=False)
@@ -22,7 +22,7 @@ class GPT(nn.Module):
 
     def forward(self, tokens):
         t = tokens.shape[1]
-        x = self.tokens(tokens) + self.places.weight[:t]
+        x = self.tokens(tokens) + self.positions.weight[:t]
         return self.scores(self.norm(self.blocks(x))).swapaxes(1, 2)
 
 
@@ -48,11 +48,11 @@ class CausalAttention(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x):
         n, t, width = x.shape
-        qkv = self.into(x).reshape(n, t, 3, self.heads, width // self.heads)
+        qkv = self.qkv(x).reshape(n, t, 3, self.heads, width // self.heads)
         q, k, v = (qkv[:, :, i].swapaxes(1, 2) for i in range(3))
         y = ops.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.swapaxes(1, 2).reshape(n, t, width))
