@@ -136,7 +136,7 @@ def _frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:
             f"has {', '.join(p.name for p in [*updates][:3])} {here()}"
         )
     constants: dict[Node, Node] = {p: constant(_snapshot(p), copy=False) for p in graph.parameters}
-    return graph.map(lambda n, inputs: constants[n] if n in constants else n.replace(inputs))
+    return graph.replace_nodes(constants)
 
 
 def _expression(value: Any) -> Node:

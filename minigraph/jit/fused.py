@@ -26,10 +26,7 @@ class Fused(GraphOp, eq=False):
         return results if len(results) > 1 else results[0]
 
     def expand(self, *xs: Node) -> tuple[Node, ...]:
-        values = dict(zip(self.graph.inputs, xs, strict=True))
-        return self.graph.map(
-            lambda node, inputs: values[node] if node in values else node.replace(inputs)
-        ).outputs
+        return self.graph.replace_nodes(dict(zip(self.graph.inputs, xs, strict=True))).outputs
 
 
 class HorizontalFusion(Op):

@@ -175,7 +175,7 @@ def _with_dtypes(
     operands = placeholders([x.spec for x in inputs])
     widened = {old: x.astype(old.dtype) for old, x in zip(inner.inputs, operands, strict=True)}
     values = Graph(inner.inputs, tuple(y for y, _ in results_dtypes))
-    ys = values.map(lambda x, xs: widened[x] if x in widened else x.replace(xs)).outputs
+    ys = values.replace_nodes(widened).outputs
     casts = {(y.inputs[0], y.dtype): y for y in ys if isinstance(y.op, Astype)}
     # A result that is an operand, widened and narrowed again, needs no kernel.
     input_of = dict(zip(operands, inputs, strict=True))
