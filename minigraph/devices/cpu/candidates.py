@@ -54,12 +54,16 @@ CREATION_SECONDS, COMPILE_SECONDS, CALL_SECONDS = 2e-3, 0.3, 5e-6
 # ResNet-18 and ResNet-50, and up to an eighth of a step in AlexNet.
 SURE_OPERATIONS = 1e8
 
+# oneDNN's kernels fetch a large row-major matrix more slowly than panels do: 32 rows times 4096 x
+# 9216 take 49 ms of one core, panels 40 (Xeon).  Only lanes of AVX-512 were measured.
+MIN_PANEL_ROWS, MIN_PANEL_MATRIX, MIN_PANEL_LANES = 8, 1 << 23, 16
+
 
 def panel_candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     """Yield the product of panels: for a convolution of nchw images these are gathered."""
     node, strides, layouts = arrangement
     is_convolution = type(node.op) in ROLES and node.dtype == onednn.F32 and compiler.compiler()
-    if is_convolution or product.is_favourite(node, strides):
+    if is_convolution or _reads_in_panels(arrangement):
         make = native_kernel if is_convolution else product.matmul_kernel
         yield Candidate(product.NAME, layouts, partial(make, node, strides, threads))
 
@@ -207,7 +211,7 @@ class CpuProblems(ProblemMaker):
         generators = [*CANDIDATES]
         if winograd.is_favourite(node):
             generators.sort(key=lambda g: g is not winograd.candidates)
-        elif product.is_favourite(node, strides):
+        elif _reads_in_panels(arrangement):
             generators.sort(key=lambda g: g is not panel_candidates)
         elif transposed.is_favourite(arrangement):
             generators.sort(key=lambda g: g is not transposed.candidates)
@@ -221,6 +225,18 @@ class CpuProblems(ProblemMaker):
         if plain and primitives.sums_of_many_pixels(plain.op, node):
             return _accurate_candidates([*candidates], node)
         return candidates
+
+
+def _reads_in_panels(arrangement: Arrangement) -> bool:
+    """Whether panels are expected to be the fastest for a product of few rows."""
+    node, strides, _ = arrangement
+    return (
+        transposed.applies(node)
+        and node.shape[0] >= MIN_PANEL_ROWS
+        and node.inputs[1].size >= MIN_PANEL_MATRIX
+        and strides[1][-1] == onednn.F32.itemsize
+        and onednn.block() >= MIN_PANEL_LANES
+    )
 
 
 def _is_supported(candidate: Candidate) -> bool:

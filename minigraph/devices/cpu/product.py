@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, second_level_cache_bytes
 from minigraph.graph import BOOL, DType, Node, Shape
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
-from minigraph.ops.matmul import Matmul
 from minigraph.program import round_up
 
 NAME = "panels"  # the algorithm
@@ -32,9 +31,6 @@ MIN_PANEL_BYTES = 256 << 10  # or a quarter of the second-level cache, if that i
 MAX_PANEL_COLUMNS = 1024
 GROUP = 16  # rows that are packed side by side
 TASKS_PER_THREAD = 2  # least number, if the work can be divided so far
-# Of few rows times a large row-major matrix, oneDNN's kernels fetch the matrix more slowly: 32 rows
-# times 4096 x 9216 take 40 ms of one core here and 49 there (Xeon).
-FEW_ROWS, MIN_MATRIX = range(8, 65), 1 << 23
 Three = tuple[int, int, int]
 
 
@@ -126,20 +122,6 @@ def outer_products(
             *block("if (accumulate)", *(f"s{r}_{j} {plus}= {z.format(r, j)};" for r, j in cells)),
             *(f"{z.format(r, j)} = s{r}_{j};" for r, j in cells),
         ],
-    )
-
-
-def is_favourite(node: Node, strides: Sequence[Shape]) -> bool:
-    """Whether panels are expected to be the fastest for a product of float32."""
-    return (
-        isinstance(node.op, Matmul)
-        and node.ndim == 2
-        and node.dtype == onednn.F32
-        and node.shape[0] in FEW_ROWS
-        and node.inputs[1].size >= MIN_MATRIX
-        and strides[1][-1] == onednn.F32.itemsize
-        and onednn.block() == max(REGISTERS)
-        and compiler.compiler() is not None
     )
 
 

@@ -6,7 +6,7 @@ from needs import needs_both
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import onednn, transposed
+from minigraph.devices.cpu import candidates, onednn, transposed
 from minigraph.devices.cpu import product as panels
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.ops.matmul import Matmul
@@ -64,8 +64,8 @@ def test_one_row_begins_with_what_reads_the_matrix_in_place():
 
 @pytest.mark.parametrize(("rows", "is_first"), [(1, False), (32, True), (65, False)])
 def test_a_large_matrix_in_rows_is_read_in_panels(rows, is_first, monkeypatch):
-    monkeypatch.setattr(panels, "MIN_MATRIX", SUMS * COLUMNS)
-    monkeypatch.setattr(panels, "REGISTERS", {onednn.block(): panels.REGISTERS[onednn.block()]})
+    monkeypatch.setattr(candidates, "MIN_PANEL_MATRIX", SUMS * COLUMNS)
+    monkeypatch.setattr(candidates, "MIN_PANEL_LANES", onednn.block())
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(rows, SUMS)), rng.normal(size=(SUMS, COLUMNS))
     inputs = mg.input("x", x.shape), mg.input("y", y.shape)
