@@ -208,6 +208,11 @@ class StandIn:
         self._log("array", spec.nbytes)
         return DeviceArray(np.zeros(spec.shape, spec.dtype))
 
+    def view(self, memory, spec, owner):
+        on_device = DeviceArray(on_host(memory.data.ptr, spec))
+        on_device.owner = owner
+        return on_device
+
     def upload(self, to, source, stream):
         self._do(stream, lambda: ctypes.memmove(to, source.ctypes.data, source.nbytes), "upload")
 

@@ -66,7 +66,11 @@ class Training:
         # An epoch drops its last examples if they do not fill a batch, since a step on few examples
         # would count as much as one on many.  Each epoch drops others.  Tests use all examples.
         load = functools.partial(
-            DataLoader, batch_size=plan.batch_size, workers=args.workers, shard=self.world
+            DataLoader,
+            batch_size=plan.batch_size,
+            workers=args.workers,
+            shard=self.world,
+            device=args.device,
         )
         self.train_batches = load(sets[0], shuffle=True, drop_last=True, seed=args.seed)
         self.test_batches = load(sets[1])

@@ -21,9 +21,11 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked, instance_of
+from minigraph.compiler.trace import DEVICE
 from minigraph.data.collation import collate_examples
 from minigraph.data.dataset import Dataset, InMemory
 from minigraph.data.source import SOURCE, Columns, Stream, optional_generator
+from minigraph.data.upload import uploader
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import GraphError
 from minigraph.platform import forks
@@ -59,9 +61,12 @@ class DataLoader:
     workers          threads that prepare batches, in parts if examples are read one by one
     prefetch         batches that the workers prepare ahead of the one in use
     shard            `mg.distributed.world()`: each process gets its share of each batch
+    device           name of a device, as in `comp_graph`: the arrays of a batch are copied to its
+                     memory while the batch before is in use.  A CPU uses NumPy's arrays
 
-    Without workers, `next` prepares a batch.  An error in a thread is raised in place of its batch.
-    The threads end with the iteration, even if it is left early.
+    Without workers, `next` prepares a batch, or the thread that copies batches to a device.  An
+    error in a thread is raised in place of its batch.  The threads end with the iteration, even if
+    it is left early.
 
     The order, and the random numbers of a transform, depend only on the seed and `epoch`.  A
     transform draws them from its second parameter, a `np.random.Generator`, and a function that
@@ -103,6 +108,7 @@ class DataLoader:
     batch_transform: BatchTransform | None = None
     collate: Collate | None = None
     shard: Processes | None = None
+    device: Annotated[str, DEVICE] | None = None
 
     def __post_init__(self) -> None:
         self.shard = self._world = self.shard or World()
@@ -150,9 +156,12 @@ class DataLoader:
         self._started = False
 
     def _run(self, epoch: int) -> Iterator[Any]:
-        start = time.perf_counter()
+        start, process = time.perf_counter(), os.getpid()
         waiting = 0.0
         batches = self._threaded(epoch) if self.workers else self._inline(epoch)
+        upload = uploader(self.device) if self.device else None
+        if upload:
+            batches = _ahead(batches, upload)
         with contextlib.closing(batches):
             while True:
                 begin = time.perf_counter()
@@ -163,6 +172,11 @@ class DataLoader:
                 if batch is None:
                     break
                 yield batch.value
+                if (self.workers or upload) and os.getpid() != process:
+                    raise GraphError(
+                        "DataLoader: a forked child cannot continue an epoch of its parent; "
+                        "iterate over the loader again"
+                    )
         if self._started and self.epoch == epoch:  # no other epoch began meanwhile
             self.epoch = epoch + 1
 
@@ -173,13 +187,10 @@ class DataLoader:
             yield batch
 
     def _threaded(self, epoch: int) -> Generator[_Batch]:
-        stop, process = threading.Event(), os.getpid()
+        stop = threading.Event()
         stream = isinstance(self.dataset, Stream)
         count = 1 if stream or self._reads_whole_batches else self.workers
         batches = self._batches(epoch, count, stop)
-        fillers = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
-        # A single thread reads the examples of an iterable, in order.
-        reader = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data")
         pending: deque[tuple[Future[_Batch | None], list[Future[None]]]] = deque()
 
         def fill(future: Future[_Batch | None], part: int) -> None:
@@ -187,28 +198,23 @@ class DataLoader:
             if batch is not None:
                 batch.fill(part, stop)
 
-        try:
-            while True:
-                future = reader.submit(next, batches, None)
-                pending.append((future, [fillers.submit(fill, future, i) for i in range(count)]))
-                if len(pending) > self.prefetch:
-                    future, parts = pending.popleft()
-                    batch = future.result()
-                    for part in parts:
-                        part.result()  # raises the thread's error
-                    if batch is None:
-                        return
-                    yield batch
-                    if os.getpid() != process:  # a fork lacks the threads that prepare batches
-                        raise GraphError(
-                            "DataLoader: a forked child cannot continue an epoch of its parent; "
-                            "iterate over the loader again"
-                        )
-        finally:
-            if os.getpid() == process:
+        # A single thread reads the examples of an iterable, in order.
+        with _threads(1) as reader, _threads(self.workers) as fillers:
+            try:
+                while True:
+                    future = reader.submit(next, batches, None)
+                    parts = [fillers.submit(fill, future, i) for i in range(count)]
+                    pending.append((future, parts))
+                    if len(pending) > self.prefetch:
+                        future, parts = pending.popleft()
+                        batch = future.result()
+                        for part in parts:
+                            part.result()  # raises the thread's error
+                        if batch is None:
+                            return
+                        yield batch
+            finally:
                 stop.set()
-                for threads in (reader, fillers):
-                    threads.shutdown(cancel_futures=True)
 
     def _batches(self, epoch: int, parts: int, stop: threading.Event) -> Iterator[_Batch]:
         """Iterate over the epoch's batches before they are filled."""
@@ -241,6 +247,34 @@ class DataLoader:
     def _reads_whole_batches(self) -> bool:
         each = self.transform or self.collate
         return isinstance(self.dataset, InMemory | Columns) and not each
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Run the block with threads, which end with it; a forked child lacks them."""
+    process = os.getpid()
+    threads = ThreadPoolExecutor(count, thread_name_prefix="minigraph-data")
+    try:
+        yield threads
+    finally:
+        if os.getpid() == process:
+            threads.shutdown(cancel_futures=True)
+
+
+def _ahead(batches: Generator[_Batch], upload: Callable[[Any], Any]) -> Generator[_Batch]:
+    """Copy each batch to a device in a thread, while the caller uses the batch before."""
+
+    def uploaded() -> _Batch | None:
+        batch = next(batches, None)
+        if batch is not None:
+            batch.value = upload(batch.value)
+        return batch
+
+    with contextlib.closing(batches), _threads(1) as thread:
+        future = thread.submit(uploaded)
+        while (batch := future.result()) is not None:
+            future = thread.submit(uploaded)
+            yield batch
 
 
 @dataclass(eq=False)

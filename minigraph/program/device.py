@@ -242,6 +242,13 @@ class Backend(ABC):
         """
         raise DeviceError(f"{self.device} has no memory that another library shares")
 
+    def uploader(self) -> Callable[[Array], Array] | None:
+        """Return a function that copies an array to the device beside calls of other threads.
+
+        A single thread may call it.  None if the device uses the host's memory.
+        """
+        return None
+
     def ordered(self, stream: int) -> AbstractContextManager[Any]:
         """Return a context whose calls run after the work that `stream` has so far."""
         return contextlib.nullcontext()

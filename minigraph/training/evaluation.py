@@ -15,9 +15,10 @@ import numpy as np
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.arguments import Kind, checked, instance_of, short_repr, with_predicate
+from minigraph.devices.factory import open_backend
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Operand, as_array, as_node, builder, cast
+from minigraph.graph import Array, Node, Operand, as_array, as_node, builder
 from minigraph.graph_compiler import CompGraph
 from minigraph.ops.loss import check_labels
 
@@ -88,6 +89,7 @@ class Evaluation:
         self._world = world or World()
         self._metrics = METRICS if metrics is None else dict(metrics)
         self._cg = mg.comp_graph(options={"graph_opt_level": 3}) if cg is None else cg
+        self._backend = open_backend(self._cg.device, self._cg.options)
         self._functions: dict[Any, Any] = {}
         floats = (p.dtype for p in net.parameters() if p.dtype.kind == "f")
         self._float = next(floats, np.dtype("float32"))
@@ -99,7 +101,7 @@ class Evaluation:
         for number, batch in enumerate(loader):
             arrays = self._arrays(number, batch)
             means_and_weights = self._function(arrays)(*arrays)
-            pairs = np.array([1, len(arrays[0]), *map(float, means_and_weights)]).reshape(-1, 2)
+            pairs = np.array([1, arrays[0].shape[0], *map(float, means_and_weights)]).reshape(-1, 2)
             pairs[pairs[:, 1] == 0, 0] = 0  # the mean of no elements is NaN
             pairs[:, 0] *= pairs[:, 1]
             sums += pairs
@@ -120,8 +122,7 @@ class Evaluation:
                 "target, which a loader's batch_transform can make"
             )
         try:
-            arrays = [as_array(part) for part in batch]
-            arrays = [cast(a, self._float) if a.dtype.kind == "f" else a for a in arrays]
+            arrays = [*map(self._array, batch)]
         except DTypeError as error:
             raise DTypeError(f"evaluate: batch {number}: {error}") from None
         if len({array.shape[:1] for array in arrays}) > 1 or not arrays[0].shape:
@@ -131,6 +132,11 @@ class Evaluation:
                 "the first axis of each counts the examples"
             )
         return arrays
+
+    def _array(self, part: Any) -> Array:
+        on_device = self._backend.array(part)
+        array = as_array(part) if on_device is None else on_device
+        return self._backend.cast(array, self._float) if array.dtype.kind == "f" else array
 
     def _function(self, arrays: Sequence[Array]) -> Any:
         """Return a function that computes the metrics of batches like these, of any size."""

@@ -78,7 +78,7 @@ def resumed(tmp_path_factory):
     names = {"__name__": "program"}
     exec(PROGRAM, names)
     recipe = names["RECIPES"]["synthetic"]
-    args = Namespace(workers=0, seed=0, model="net", data="synthetic")
+    args = Namespace(workers=0, seed=0, model="net", data="synthetic", device=None)
     sets = (Synthetic((3, 8, 8), 10), Synthetic((3, 8, 8), 10, 256, seed=1))
     net = names["Net"]((3, 8, 8), 10)
     adam = optim.Adam(net.parameters(), 1e-3)

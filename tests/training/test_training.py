@@ -165,7 +165,7 @@ def test_a_second_signal_ends_the_process_at_once():
 def small_training(train_images=20, test_images=7, batch_size=4):
     sets = Synthetic((1, 4, 4), 3, train_images), Synthetic((1, 4, 4), 3, test_images, seed=1)
     recipe = command_line.Recipe(image_size=4, batch_size=batch_size, epochs=1, lr=0.1, lr_epochs=1)
-    args = Namespace(model="net", data="synthetic", seed=0, workers=0)
+    args = Namespace(model="net", data="synthetic", seed=0, workers=0, device=None)
     nn.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     made = loop.Classification(net, optim.SGD(net.parameters(), 0.1), sets, recipe, args)

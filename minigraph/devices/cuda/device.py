@@ -26,7 +26,7 @@ from minigraph.devices.cuda.kernel import CudaKernel, DeviceKernel
 from minigraph.devices.cuda.kernels import Exactness, cuda_kernel
 from minigraph.devices.cuda.nvrtc import kernels_of
 from minigraph.devices.cuda.program import CudaProgram
-from minigraph.devices.cuda.staging import DeviceCopy
+from minigraph.devices.cuda.staging import BatchUploader, DeviceCopy
 from minigraph.devices.problem import MIN_WARNED_OPERATIONS, Arrangement, operations
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
@@ -222,6 +222,9 @@ class CudaBackend(Backend):
 
     def replica(self, array: Array) -> DeviceCopy:
         return DeviceCopy(Spec(array.shape, array.dtype), self.driver, array)
+
+    def uploader(self) -> BatchUploader:
+        return BatchUploader(self.driver)
 
     def ordered(self, stream: int) -> contextlib.AbstractContextManager[Any]:
         is_current = stream == self.driver.current_stream()

@@ -241,6 +241,11 @@ class Driver:
         except cupy.cuda.memory.OutOfMemoryError:
             raise self._out_of_memory(spec.nbytes) from None
 
+    def view(self, memory: Array, spec: Spec, owner: object) -> Array:
+        """Return a CuPy array in the memory of another, which keeps `owner` alive."""
+        unowned = cupy.cuda.UnownedMemory(memory.data.ptr, memory.nbytes, owner, self.ordinal)
+        return cupy.ndarray(spec.shape, spec.dtype, cupy.cuda.MemoryPointer(unowned, 0))
+
     def clear(self, address: int, nbytes: int, stream: int) -> None:
         if nbytes:
             self._call(cuda.cuMemsetD8Async, address, 0, nbytes, stream)

@@ -1,4 +1,4 @@
-"""Arrays of the host in device memory: copies of parameters, and inputs at fixed addresses."""
+"""Arrays of the host in device memory: parameters, inputs at fixed addresses, and batches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import weakref
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from minigraph import options as settings
 from minigraph.devices.cuda.driver import Driver, aligned
+from minigraph.errors import DeviceError
 from minigraph.graph import Array, Spec, State
 from minigraph.platform.signals import signals_deferred
 from minigraph.program import Buffer
@@ -74,22 +76,84 @@ class Staging:
         all_from_host = len(arrays) == len(self.addresses)
         parts = [(0, pinned.nbytes)] if all_from_host else [(o, o + x.nbytes) for o, x in arrays]
         driver.wait(copies, self._staged_event)
-        pieces = [
-            (i, min(i + PIECE_BYTES, end))
-            for begin, end in parts
-            for i in range(begin, end, PIECE_BYTES)
-        ]
-        fill = functools.partial(_fill, pinned, arrays)
-        is_large = sum(end - begin for begin, end in parts) > PIECE_BYTES
-        # Without `signals_deferred`, a signal could end the call while threads still copy.
-        with signals_deferred() if is_large else contextlib.nullcontext():
-            for begin, end in (_threads().map if is_large else map)(fill, pieces):
-                driver.upload(self._staging_address + begin, pinned[begin:end], copies)
+        _upload(driver, pinned, arrays, parts, self._staging_address)
         driver.record(copy_event, copies)
         driver.wait(compute, copy_event)
         for begin, end in parts:
             driver.copy(self._base + begin, self._staging_address + begin, end - begin, compute)
         driver.record(self._staged_event, compute)
+
+
+class BatchUploader:
+    """Copies arrays to new arrays of the device, in one thread beside the calls of another.
+
+    When the caller drops such an array, its memory takes the next array of that size.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._pinned = np.empty(0, np.uint8)
+        self._unused: dict[int, list[tuple[Array, int]]] = defaultdict(list)
+        with driver.current():
+            self._copy_event = driver.event()
+        self._events = [self._copy_event]
+        weakref.finalize(self, driver.destroy, [], self._events).atexit = False
+
+    def __call__(self, array: Array) -> Array:
+        """Return the copy, which is complete."""
+        driver, copies, nbytes = self._driver, self._driver.copies, array.nbytes
+        with driver.current():
+            memory, last_use = self._memory(aligned(nbytes))
+            if self._pinned.nbytes < nbytes:
+                self._pinned = driver.pinned_memory(nbytes)
+            driver.wait(copies, last_use)
+            content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            _upload(driver, self._pinned, [(0, content)], [(0, nbytes)], memory.data.ptr)
+            driver.record(self._copy_event, copies)
+            driver.finish(self._copy_event)
+        owner = _Owner()
+        weakref.finalize(owner, self._release, memory, last_use).atexit = False
+        return driver.view(memory, Spec(array.shape, array.dtype), owner)
+
+    def _memory(self, nbytes: int) -> tuple[Array, int]:
+        """Return memory and the event that ends its last use."""
+        if self._unused[nbytes]:
+            return self._unused[nbytes].pop()
+        memory, event = self._driver.allocate(nbytes), self._driver.event()
+        self._events.append(event)
+        self._driver.record(event, self._driver.compute)  # as in `Staging`
+        return memory, event
+
+    def _release(self, memory: Array, last_use: int) -> None:
+        """Let another array use the memory after the work that the caller's stream has so far."""
+        with contextlib.suppress(DeviceError), self._driver.current():  # a lost device
+            self._driver.record(last_use, self._driver.current_stream())
+            self._unused[memory.nbytes].append((memory, last_use))
+
+
+class _Owner:
+    """What the arrays in a piece of memory keep alive."""
+
+
+def _upload(
+    driver: Driver,
+    pinned: Array,
+    arrays: Sequence[tuple[int, Array]],
+    ranges: Sequence[Range],
+    address: int,
+) -> None:
+    """Copy arrays of bytes to pinned memory at their offsets, and its ranges to the device."""
+    pieces = [
+        (i, min(i + PIECE_BYTES, end))
+        for begin, end in ranges
+        for i in range(begin, end, PIECE_BYTES)
+    ]
+    fill = functools.partial(_fill, pinned, arrays)
+    is_large = sum(end - begin for begin, end in ranges) > PIECE_BYTES
+    # Without `signals_deferred`, a signal could end the call while threads still copy.
+    with signals_deferred() if is_large else contextlib.nullcontext():
+        for begin, end in (_threads().map if is_large else map)(fill, pieces):
+            driver.upload(address + begin, pinned[begin:end], driver.copies)
 
 
 def _fill(pinned: Array, arrays: Sequence[tuple[int, Array]], piece: Range) -> Range:

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 from cuda_device import batch, losses, require, training
 
+import minigraph as mg
+from minigraph.data import DataLoader
+
 pytestmark = pytest.mark.cuda
 LEVELS = [0, 1, 2, 3]
 
@@ -50,6 +53,23 @@ def test_without_a_graph_the_numbers_are_the_same():
     other, step = losses("cuda", graph_opt_level=3, autotune="off", bulk=False)
     np.testing.assert_allclose(one, other, rtol=1e-5)
     assert step.report().launches > 1
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_a_batch_stays_as_it_is_until_the_device_has_read_it(
+    workers,
+):
+    """The device reads a batch long after the call, and the caller drops it at once."""
+    examples = np.random.default_rng(0).normal(size=(64, 1 << 20)).astype(np.float32)
+    x, slow = mg.input("x", (4, 1 << 20)), mg.Parameter(np.eye(4096, dtype=np.float32))
+    power = slow
+    for _ in range(8):
+        power = power @ slow
+    sums = mg.comp_graph("cuda", {"graph_opt_level": 1}).compile([x], (x + power[0, 1]).sum(axis=1))
+    loader = DataLoader(examples, 4, workers=workers, device="cuda")
+    results = [sums(batch) for batch in loader]
+    found = np.concatenate([result.get() for result in results])
+    np.testing.assert_allclose(found, examples.sum(axis=1, dtype=np.float64), rtol=1e-3, atol=1)
 
 
 def test_a_profile_tells_of_every_step():

@@ -1,0 +1,34 @@
+"""Copies of batches on a device, made in a thread while the program uses the batch before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from minigraph import options
+from minigraph.devices.factory import open_backend
+from minigraph.graph import DTYPES, Array
+
+
+def uploader(device: str) -> Callable[[Any], Any] | None:
+    """Return a function that copies the arrays of a batch to a device.
+
+    It returns tuples, lists and dicts like those of the batch.  Texts and objects stay as they are.
+    None if the device uses the host's memory.
+    """
+    upload = open_backend(device, options.resolve({})).uploader()
+    return upload and (lambda batch: _uploaded(batch, upload))
+
+
+def _uploaded(batch: Any, upload: Callable[[Array], Array]) -> Any:
+    match batch:
+        case np.ndarray() if batch.dtype in DTYPES:
+            return upload(batch)
+        case Mapping():
+            return {key: _uploaded(part, upload) for key, part in batch.items()}
+        case tuple() | list():
+            parts = (_uploaded(part, upload) for part in batch)
+            return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch
