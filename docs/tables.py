@@ -15,6 +15,7 @@ plans    what `tools/cudnn_plans.py --json docs/cudnn-plans.json` found
 growth   what `benchmarks/compare.py growth --json docs/growth.json` measured
 networks, expressions
          a step on each of MACHINES, beside the fastest other library
+gpus     the same on each of GPUS
 cells    how the cells of `benchmarks/compare.py sweep` compare with PyTorch's, on each machine
 
 What lies between `<!-- bench: RUN TABLE -->` and `<!-- end -->` becomes that table of the results
@@ -29,7 +30,7 @@ import json
 import re
 import runpy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
@@ -53,9 +54,13 @@ FILES = (
     "docs/reference/torch.md",
     "docs/reliability.md",
 )
-# Runs below benchmarks/results/cpu/networks and expressions; not every machine has both.
-# The runs of each machine, as folders of results; the last run of a case counts.
+# The runs of each machine, as folders of results; the last run of a case counts.  Those of
+# processors lie below cpu/networks and cpu/expressions, and not every machine has both.
 MACHINES = {"Zen 5": ["zen5"], "Xeon": ["xeon", "xeon_unet_lstm"], "Zen 2": ["zen2"]}
+GPUS = {
+    "H200": ["resnet50_bfloat16", "alexnet_bfloat16", "gpt_bfloat16", "unet_bfloat16"],
+    "H100": ["networks_bfloat16", "resnet50_bfloat16", "gpt_bfloat16", "unet_bfloat16"],
+}
 MARKED = re.compile(
     r"(<!-- (table|bench): ([^\n]*?) -->\n)(?:(?!<!-- (?:table|bench): ).)*?(<!-- end -->)", re.S
 )
@@ -222,12 +227,22 @@ def _growth() -> list[str]:
 
 def _machines(subject: str) -> list[str]:
     """Return each network or expression beside the fastest other library, on each machine."""
-    folder = ROOT / "benchmarks" / "results" / "cpu" / subject
+    runs = {machine: [f"cpu/{subject}/{run}" for run in runs] for machine, runs in MACHINES.items()}
+    return _beside_peers(runs, subject)
+
+
+def _gpus() -> list[str]:
+    """Return each network beside the fastest other library, on each GPU."""
+    runs = {gpu: [f"cuda/{gpu.lower()}/{run}" for run in runs] for gpu, runs in GPUS.items()}
+    return _beside_peers(runs, "networks")
+
+
+def _beside_peers(machines: Mapping[str, Sequence[str]], subject: str) -> list[str]:
     by_machine: dict[str, dict[str, CaseResult]] = {}
-    for machine, runs in MACHINES.items():
-        for run in runs:
-            if (folder / run).is_dir():
-                by_machine.setdefault(machine, {}).update(Results.read(folder / run).cases)
+    for machine, runs in machines.items():
+        for folder in (ROOT / "benchmarks" / "results" / run for run in runs):
+            if folder.is_dir():
+                by_machine.setdefault(machine, {}).update(Results.read(folder).cases)
     titles = {name: case.title for cases in by_machine.values() for name, case in cases.items()}
     rows = [
         [escaped(title), *(_beside_peer(cases.get(name), subject) for cases in by_machine.values())]
@@ -313,6 +328,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "growth": _growth,
     "networks": partial(_machines, "networks"),
     "expressions": partial(_machines, "expressions"),
+    "gpus": _gpus,
     "cells": _cells,
     "compilers mlp": partial(_compilers, "mlp"),
     "compilers resnet18": partial(_compilers, "resnet18"),
