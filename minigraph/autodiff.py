@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from minigraph.arguments import Kind
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import (
+    Differentiated,
     Expression,
     Graph,
     Item,
-    Loop,
     Node,
     NoGradient,
     Op,
@@ -24,7 +22,7 @@ from minigraph.graph import (
     placeholders,
     toposort,
 )
-from minigraph.graph.location import gradient_of
+from minigraph.graph.location import Within, gradient_of
 from minigraph.ops.elementwise import broadcast_shapes, kind
 from minigraph.ops.joining import join, paddings
 from minigraph.ops.reduction import sum_to
@@ -101,7 +99,7 @@ def _backward(
     count = len(node.specs)
     dys = [item_grads[node].get(i) for i in range(count)] if node.is_bundle else [grads[node]]
     try:
-        if isinstance(node.op, Loop):
+        if isinstance(node.op, Differentiated):
             return node.op.differentiate(vjp, dys, node.inputs)
         if type(node.op).grad is Op.grad:
             return _through_expansion(node, dys)
@@ -155,7 +153,14 @@ def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]
 
 
 def _sum(terms: list[Node]) -> Node:
-    """Return the sum of gradients; gradients of slices that cover an array are concatenated."""
+    """Return the sum of gradients; gradients of slices that cover an array are concatenated.
+
+    A term is added as soon as it is computed, so few are in memory at once.
+    """
     pieces, others = paddings(terms)
     joined = join(pieces) if len(pieces) > 1 else None
-    return functools.reduce(operator.add, terms if joined is None else [joined, *others])
+    total, *others = terms if joined is None else [joined, *others]
+    for term in others:
+        with Within(order=term.order[0]):
+            total = total + term
+    return total

@@ -41,6 +41,7 @@ from minigraph.ops.batch_norm import (
 from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
+from minigraph.ops.recomputation import After, Recomputed
 from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
 
@@ -292,6 +293,8 @@ def scan_samples():
     yield "scan-results", loop(lambda x, h: (x + h,), 0, 1, 4, False, x, h), [x, h]
     dy, kept = placeholders([Spec(h.shape, h.dtype)] * 2)
     yield "with_gradient", WithGradient(Graph((dy, kept), (dy * kept,))), [h, h, x[0]]
+    yield "recomputed", Recomputed(Graph((kept,), (kept * kept,))), [h * h, h]
+    yield "after", After(), [h, x]
 
 
 def loop(body, carried, scanned, length, reverse, *xs):

@@ -28,6 +28,7 @@ from minigraph.graph.leaves import (
 from minigraph.graph.location import Location, here
 from minigraph.graph.loop import (
     Composed,
+    Differentiated,
     Expanded,
     GraphOp,
     Loop,

@@ -77,7 +77,20 @@ def placeholders(specs: Sequence[Spec]) -> tuple[Node, ...]:
     return tuple(Node(Input(f"x{i}"), (), (spec,)) for i, spec in enumerate(specs))
 
 
-class Loop(GraphOp, eq=False):
+class Differentiated(GraphOp, eq=False):
+    """An op with a graph, whose gradient needs the function that differentiates graphs."""
+
+    def differentiate(
+        self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
+    ) -> Sequence[Node | None]:
+        """Return the gradients for the inputs `xs`, like `grad`.
+
+        dys  gradients of the results; None for a result that nothing reads
+        """
+        raise NotImplementedError(f"{self.name} has no gradient")
+
+
+class Loop(Differentiated, eq=False):
     """A loop whose body is `graph`: (carries, slices, constants) to (new carries, results).
 
     Inputs are the initial carries, the arrays that steps get slices of along axis 0, and constants.
@@ -146,12 +159,3 @@ class Loop(GraphOp, eq=False):
         results = [np.array(x) for x in carry]
         results += [np.stack(y) if y else np.empty((0, *s.shape), s.dtype) for s, y in stacks]
         return tuple(results) if len(results) > 1 else results[0]
-
-    def differentiate(
-        self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
-    ) -> Sequence[Node | None]:
-        """Return the gradients for the inputs `xs`, like `grad`.
-
-        dys  gradients of the results; None for a result that nothing reads
-        """
-        raise NotImplementedError(f"{self.name} has no gradient")

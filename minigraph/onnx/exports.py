@@ -33,6 +33,7 @@ from minigraph.ops.joining import Concat
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.ordering import Argsort
+from minigraph.ops.recomputation import After, Recomputed
 from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
 from minigraph.symbolic import is_integer, is_symbolic, same_shape
@@ -95,6 +96,8 @@ EXPORTS: Exports = {
     shape.Reshape: lambda w, op, node, x: w.reshape(x, node.shape),
     shape.StopGradient: lambda w, op, node, x: x,
     WithGradient: lambda w, op, node, y, *xs: y,
+    Recomputed: lambda w, op, node, y, *xs: y,
+    After: lambda w, op, node, x, value: x,
 }
 
 

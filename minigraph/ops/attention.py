@@ -17,12 +17,15 @@ from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.joining import concat
 from minigraph.ops.matmul import matmul
 from minigraph.ops.random import dropout
+from minigraph.ops.recomputation import recomputed
 from minigraph.ops.shape import permute_dims
 from minigraph.ops.softmax import Softmax
 
 # With a causal mask, four blocks of queries take 0.65 to 0.85 of the time of one from 256 queries
 # on; eight gain nothing up to 1,024, and take longer to compile (Xeon, AVX-512).
 MAX_BLOCKS, MIN_BLOCK = 4, 128  # blocks of an attention; queries of a block
+# With so many scores of a head, gradients compute the weights again, in more and larger blocks.
+MANY_SCORES, MAX_RECOMPUTED_BLOCKS, RECOMPUTED_BLOCK = 1 << 20, 16, 256
 
 
 @builder
@@ -80,20 +83,34 @@ def attention_blocks(query: Node, key: Node, mask: Node | None, is_causal: bool)
     """Return the blocks of queries in which to compute attention.
 
     A causal mask hides the keys after a block, so several blocks take as few as half of the
-    products of one (as FlashAttention skips blocks: Dao, 2023).
+    products of one (as FlashAttention skips blocks: Dao, 2023).  In several blocks, few of many
+    scores are in memory at once.
     """
     length, keys = query.shape[-2], key.shape[-2]
+    hides_keys = is_causal and mask is None
     blocks = 1
-    if is_causal and mask is None and isinstance(length, int) and isinstance(keys, int):
-        blocks = max(min(length // MIN_BLOCK, MAX_BLOCKS), 1)
-    if blocks == 1:
+    if has_many_scores(query, key):
+        blocks = min(length // RECOMPUTED_BLOCK, MAX_RECOMPUTED_BLOCKS)
+    elif hides_keys and isinstance(length, int) and isinstance(keys, int):
+        blocks = min(length // MIN_BLOCK, MAX_BLOCKS)
+    if blocks <= 1:
         return [Block(0, (...,), (...,))]
     bounds = [length * i // blocks for i in range(blocks + 1)]
     whole = slice(None)
     return [
-        Block(first, (..., slice(first, end), whole), (..., slice(min(end, keys)), whole))
+        Block(
+            first,
+            (..., slice(first, end), whole),
+            (..., slice(min(end, keys)), whole) if hides_keys else (...,),
+        )
         for first, end in itertools.pairwise(bounds)
     ]
+
+
+def has_many_scores(query: Node, key: Node) -> bool:
+    """Whether the gradient of attention should not keep its weights; False for symbolic sizes."""
+    length, keys = query.shape[-2], key.shape[-2]
+    return isinstance(length, int) and isinstance(keys, int) and length * keys >= MANY_SCORES
 
 
 def attention(
@@ -106,11 +123,15 @@ def attention(
     dropout_p: float = 0.0,
 ) -> Node:
     """Return the result of `scaled_dot_product_attention`; a mask and `is_causal` may combine."""
+    recomputes = has_many_scores(query, key) and not dropout_p  # which would drop others
     results = []
     for first, queries, keys in attention_blocks(query, key, mask, is_causal):
-        scores = attention_scores(query[queries], key[keys], mask, is_causal, scale, first)
-        weights = attention_weights(scores)
-        results.append(matmul(dropout(weights, dropout_p) if dropout_p else weights, value[keys]))
+        q, k, v = operands = query[queries], key[keys], value[keys]
+        weights = attention_weights(attention_scores(q, k, mask, is_causal, scale, first))
+        result = matmul(dropout(weights, dropout_p) if dropout_p else weights, v)
+        if recomputes:
+            result = recomputed(result, operands if mask is None else (*operands, mask))
+        results.append(result)
     return concat(results, -2)
 
 
@@ -132,8 +153,8 @@ def attention_scores(
 ) -> Node:
     """Return query @ key.T * scale, (..., l, s), and -inf for masked keys.
 
-    mask   bools (False masks a key), or floats, which are added
-    first  position of the first query, for a causal mask
+    mask   for all queries: bools (False masks a key), or floats, which are added
+    first  position of the first query
     """
     if not key.shape[-1]:
         raise ShapeError(f"a key of shape {key.shape} is empty")
@@ -147,4 +168,6 @@ def attention_scores(
         scores = where(lower_triangle(queries, keys, first), scores, -np.inf)
     if mask is None:
         return scores
+    if mask.ndim > 1 and mask.shape[-2] not in (1, query.shape[-2]):
+        mask = mask[..., first : first + query.shape[-2], :]
     return where(mask, scores, -np.inf) if kind(mask.dtype) == "b" else scores + mask

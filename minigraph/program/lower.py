@@ -102,7 +102,7 @@ class _Lowering:
         for y in graph.outputs[:results]:  # a reshape of a strided view is a copy
             while y.op.keeps_order:
                 self.results.add((y, 0))
-                (y,) = y.inputs
+                y = y.inputs[0]
         self.views: dict[Node, Views] = {}
         for node in execution_order(graph, results, pinned):
             self.node(node)

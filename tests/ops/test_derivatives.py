@@ -11,6 +11,7 @@ from minigraph import ops
 from minigraph.graph import Graph, Op
 from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.recomputation import Recomputed
 from minigraph.ops.reduction import Prod
 from minigraph.ops.shape import StopGradient
 
@@ -45,7 +46,7 @@ def places_of_floats(arrays):
 def has_derivative(op, xs):
     """Whether a float depends on a float, and the gradient is meant to be the derivative."""
     results = op.results(*inputs_like(xs))
-    given = isinstance(op, StopGradient | WithGradient)
+    given = isinstance(op, StopGradient | WithGradient | Recomputed)
     return bool(places_of_floats(xs) and places_of_floats(results)) and not given
 
 

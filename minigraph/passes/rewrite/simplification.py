@@ -20,6 +20,7 @@ from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.elementwise import Astype, Elementwise, astype, broadcast_shapes, widen
 from minigraph.ops.exponential import PRODUCTS, ConstantPow, Pow
 from minigraph.ops.joining import Concat
+from minigraph.ops.recomputation import Recomputed
 from minigraph.ops.reduction import Extremum
 from minigraph.ops.shape import (
     BroadcastTo,
@@ -196,7 +197,7 @@ def same_shape(node: Node) -> Node | None:
     return x if x.shape == node.shape and not others else None
 
 
-@rule_on(WithGradient)
+@rule_on(WithGradient, Recomputed)
 def after_autodiff(node: Node) -> Node:
     """Drop an op that only affects `mg.grad`."""
     return node.inputs[0]
