@@ -59,7 +59,17 @@ def assert_same(found, expected, tolerance=None, signs=True):
         np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
 
 
-def check(build, *xs, kernels=None, signs=True, **options):
+def each_alone(functions):
+    """Return the function of one input for each of the functions that has all their results."""
+
+    def build(*xs):
+        results = [fn(x) for fn, x in zip(functions, xs, strict=True)]
+        return tuple(y for ys in results for y in (ys if isinstance(ys, tuple) else (ys,)))
+
+    return build
+
+
+def check(build, *xs, kernels=None, tolerance=None, signs=True, **options):
     """Level 3 gives what NumPy gives, in `kernels` kernels; return its report.
 
     That the kernels of single ops, of level 0, give it has tests of its own.
@@ -71,7 +81,7 @@ def check(build, *xs, kernels=None, signs=True, **options):
     with np.errstate(all="ignore"):
         meaning = compiled(ys, inputs, level=0, device="reference")(*xs)
     for found, expected in zip(function(*xs), meaning, strict=True):
-        assert_same(found, expected, signs=signs)
+        assert_same(found, expected, tolerance, signs)
     report = function.report()
     assert kernels is None or len(report.kernels) == kernels
     assert report.ops["fused"] == len(report.kernels)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from level_3 import SPECIAL, array, assert_same, check, compiled
+from level_3 import SPECIAL, array, assert_same, check, compiled, each_alone
 from needs import GENERATED, needs_compiler
 
 import minigraph as mg
@@ -33,12 +33,7 @@ FUNCTIONS = {
     "mse_loss": lambda x: ops.mse_loss(x, ops.cos(x)),
 }
 SHAPES = [(1, 1), (7, 1), (1, 31), (5, 33), (3, 4097), (40, 1000), (2, 70_000), (70_000, 2)]
-
-
-def all_functions(*xs):
-    """Return the results of all functions, each with a separate input, compiled together."""
-    parts = [build(x) for build, x in zip(FUNCTIONS.values(), xs, strict=True)]
-    return tuple(y for part in parts for y in (part if isinstance(part, tuple) else (part,)))
+all_functions = each_alone(FUNCTIONS.values())
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
