@@ -1,5 +1,6 @@
 """A cache folder that is damaged: misses, which are counted and mended."""
 
+import functools
 import json
 import os
 import random
@@ -102,21 +103,6 @@ def test_another_schema_is_as_if_there_were_nothing(store, monkeypatch):
     assert found(store, entry("a")) is None
     assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
-    store.path.unlink()
-    change(store.path, "CREATE TABLE entries (x)")
-    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
-        assert store.keep([entry("b")], newer)
-    assert store.entries() == [entry("b")]
-
-
-def test_a_schema_that_is_no_text_is_damage(store):
-    store.keep([entry("a")], newer)
-    whole = store.path.read_bytes()
-    store.path.write_bytes(whole.replace(b"blob BLOB", b"`\xf2ob BLOB"))
-    ((_, why),) = store.verify()
-    assert why
-    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
-        assert found(store, entry("a")) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*was damaged.*a new database replaces it")
@@ -217,37 +203,56 @@ def test_a_row_that_is_too_large_is_a_miss_and_can_be_kept_again(store, monkeypa
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        f"CREATE TRIGGER t AFTER INSERT ON entries BEGIN SELECT * FROM ({ENDLESS}); END",
-        f"CREATE TRIGGER t BEFORE UPDATE ON entries BEGIN SELECT * FROM ({ENDLESS}); END",
-        f"CREATE VIEW v AS {ENDLESS}",
-        "CREATE INDEX i ON entries (body)",
-        "CREATE TABLE other (x)",
-        "ALTER TABLE entries ADD COLUMN more TEXT",
-        "ALTER TABLE entries RENAME TO more",
-        "DROP TABLE entries",
-        "PRAGMA user_version = 0",
-    ],
-)
-@pytest.mark.usefixtures("promptly")
-def test_a_database_with_other_tables_is_created_again(store, statement):
-    store.keep([entry("a")], newer)
-    change(store.path, statement)
-    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
-        assert found(store, entry("a")) is None
-    assert store.keep([entry("b")], newer)
-    assert store.entries() == [entry("b")]
+STATEMENTS = [
+    f"CREATE TRIGGER t AFTER INSERT ON entries BEGIN SELECT * FROM ({ENDLESS}); END",
+    f"CREATE TRIGGER t BEFORE UPDATE ON entries BEGIN SELECT * FROM ({ENDLESS}); END",
+    f"CREATE VIEW v AS {ENDLESS}",
+    "CREATE INDEX i ON entries (body)",
+    "CREATE TABLE other (x)",
+    "ALTER TABLE entries ADD COLUMN more TEXT",
+    "ALTER TABLE entries RENAME TO more",
+    "DROP TABLE entries",
+    "PRAGMA user_version = 0",
+]
 
 
-@pytest.mark.parametrize("ending", ["", "-wal", "-shm", "-journal"])
+def pipe(path, ending):
+    """Put a pipe in place of a file of the database."""
+    Path(f"{path}{ending}").unlink(missing_ok=True)
+    os.mkfifo(f"{path}{ending}")
+
+
+def schema_without_text(path):
+    path.write_bytes(path.read_bytes().replace(b"blob BLOB", b"`\xf2ob BLOB"))
+
+
+# What is in place of the database, or beside it, and must not stay.
+REPLACED = {
+    **{sql: functools.partial(change, statement=sql) for sql in STATEMENTS},
+    **{
+        f"a pipe{ending}": functools.partial(pipe, ending=ending)
+        for ending in ("", "-wal", "-shm", "-journal")
+    },
+    "a schema that is no text": schema_without_text,
+    "a table of other columns": lambda path: (
+        path.unlink(),
+        change(path, "CREATE TABLE entries (x)"),
+    ),
+    "a link": lambda path: (path.rename(f"{path}.old"), path.symlink_to(f"{path}.old")),
+    "a dangling link": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+    "open to the group": lambda path: path.chmod(0o660),
+    "open to all": lambda path: path.chmod(0o606),
+    "of another user": lambda path: os.chown(path, 12345, -1),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
 @pytest.mark.usefixtures("promptly")
-def test_a_pipe_in_place_of_a_file_is_removed(store, ending):
+def test_a_database_with_other_tables_or_that_others_may_have_placed_is_replaced(store, name):
+    if "user" in name and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
     store.keep([entry("a")], newer)
-    path = Path(f"{store.path}{ending}")
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
+    REPLACED[name](store.path)
     with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
         assert found(store, entry("a")) is None
     assert store.keep([entry("b")], newer)
@@ -276,24 +281,3 @@ def test_a_database_that_stays_damaged_is_a_miss_with_a_warning(store, monkeypat
             store.clear()
     assert {"cannot keep results" in str(w.message) for w in warned} == {True, False}
     assert store.verify() == [("cache.db", "file is not a database")]
-
-
-PLACED = {
-    "link": lambda path: (path.rename(f"{path}.old"), path.symlink_to(f"{path}.old")),
-    "dangling link": lambda path: (path.unlink(), path.symlink_to("nowhere")),
-    "open to the group": lambda path: path.chmod(0o660),
-    "open to all": lambda path: path.chmod(0o606),
-    "of another user": lambda path: os.chown(path, 12345, -1),
-}
-
-
-@pytest.mark.parametrize("name", PLACED)
-def test_a_file_that_others_may_have_placed_is_removed(store, name):
-    if "user" in name and os.geteuid() != 0:
-        pytest.skip("only root gives files away")
-    store.keep([entry("a")], newer)
-    PLACED[name](store.path)
-    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
-        assert found(store, entry("a")) is None
-    assert store.keep([entry("a")], newer)
-    assert found(store, entry("a")) == entry("a")
