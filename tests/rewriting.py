@@ -31,14 +31,14 @@ def values(dtype, shape):
     return np.resize(flat, shape)
 
 
-def assert_bits(got, want):
+def assert_bits(result, want, name=""):
     """Equal bit for bit, but that any NaN is as good as another."""
-    assert got.dtype == want.dtype
+    assert result.dtype == want.dtype, name
     if kind(want.dtype) == "f":
-        got, want = got.astype(F64), want.astype(F64)  # which says the same of every float
+        result, want = result.astype(F64), want.astype(F64)  # which says the same of every float
         number = ~np.isnan(want)
-        np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(want)[number])
-    np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(result)[number], np.signbit(want)[number], name)
+    np.testing.assert_array_equal(result, want, name)
 
 
 def run(rewriting, graph):
@@ -52,18 +52,18 @@ def run(rewriting, graph):
 
 def assert_becomes(rewriting, before, after, check=assert_bits):
     """The pass makes `after` of `before`, once and for all, and both compute the same."""
-    (got, _) = run(rewriting, before)
-    assert str(got) == str(after)
-    again, fired = run(rewriting, got)
-    assert str(again) == str(got) and not fired
+    (result, _) = run(rewriting, before)
+    assert str(result) == str(after)
+    again, fired = run(rewriting, result)
+    assert str(again) == str(result) and not fired
     xs = [values(x.dtype, x.shape) for x in before.inputs]
-    for new, old in zip(got(*xs), before(*xs), strict=True):
+    for new, old in zip(result(*xs), before(*xs), strict=True):
         check(new, old)
 
 
-def assert_close(got, want):
+def assert_close(result, want):
     eps = float(ml_dtypes.finfo(want.dtype).eps)
-    np.testing.assert_allclose(got.astype(F64), want.astype(F64), rtol=4 * eps)
+    np.testing.assert_allclose(result.astype(F64), want.astype(F64), rtol=4 * eps)
 
 
 def optimized(graph, notes):
