@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from op_values import inputs_like
 from samples import integer, real
 
 import minigraph as mg
@@ -25,16 +26,16 @@ def test_special_values_pass_as_in_separate_ops(where, value):
     losses = ops.cross_entropy(x, labels, reduction="none")
     take = TakeAlong(1, labels=True)
     apart = -take(ops.log_softmax(x), ops.expand_dims(labels, 1))[:, 0]
-    made, of = ([y, *mg.grad((y * w).sum(), [x])] for y in (losses, apart))
-    ops_made = [node.op.name for node in Graph((x, labels, w), tuple(made))]
+    fused, of = ([y, *mg.grad((y * w).sum(), [x])] for y in (losses, apart))
+    ops_made = [node.op.name for node in Graph((x, labels, w), tuple(fused))]
     assert {"cross_entropy", "cross_entropy_backward"} <= {*ops_made} and "exp" not in ops_made
     xs = [float32(4, 3), np.array([0, 2, 1, 1]), float32(4, seed=1)]
     rows = {"label": [1, value, 2], "other": [1, 2, value], "all": [value] * 3}
     xs[0][2] = rows.get(where, xs[0][2])
     if where == "weight":
         xs[2][2] = value
-    got, want = (Graph((x, labels, w), tuple(ys))(*xs) for ys in (made, of))
-    for y, expected in zip(got, want, strict=True):
+    result, want = (Graph((x, labels, w), tuple(ys))(*xs) for ys in (fused, of))
+    for y, expected in zip(result, want, strict=True):
         np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -44,9 +45,9 @@ def test_labels_that_are_ignored_have_no_loss_and_no_gradient():
     plain = ops.cross_entropy(x, labels, reduction="none")
     graphs = [Graph((x, labels), (y, *mg.grad(y.sum(), [x]))) for y in (losses, plain)]
     logits = float32(4, 3)
-    got = graphs[0](logits, np.array([0, -100, 2, 1]))
+    result = graphs[0](logits, np.array([0, -100, 2, 1]))
     want = graphs[1](logits, np.array([0, 0, 2, 1]))
-    for y, expected in zip(got, want, strict=True):
+    for y, expected in zip(result, want, strict=True):
         expected[1] = 0
         np.testing.assert_array_equal(y, expected)
 
@@ -54,27 +55,21 @@ def test_labels_that_are_ignored_have_no_loss_and_no_gradient():
 # ---------------------------------------------------------------- kernels of the cross entropy
 
 
-def compiled(op, xs, threads=2):
-    inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
-    cg = mg.comp_graph("cpu", {"num_threads": threads})
-    function = cg.compile(inputs, op(*inputs))
-    if compiler.compiler():
-        assert [kernel for _, kernel, _ in function.report().steps] == ["c"]
-    return function
-
-
 def assert_kernels_agree(logits, labels, threads=2):
-    dy = real(*labels.shape, 1, seed=3).astype(logits.dtype)
-    for op, xs in (
-        (CrossEntropy(), [logits, labels]),
-        (CrossEntropyBackward(), [dy, logits, labels]),
-    ):
-        with np.errstate(all="ignore"):
-            want = op.forward(*(x.astype("float64") if x.dtype.kind == "f" else x for x in xs))
-        got = compiled(op, xs, threads)(*xs)
-        assert got.dtype == logits.dtype
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-        np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+    arrays = [real(*labels.shape, 1, seed=3).astype(logits.dtype), logits, labels]
+    dy, x, at = inputs = inputs_like(arrays)
+    cg = mg.comp_graph("cpu", {"num_threads": threads})
+    function = cg.compile(inputs, [CrossEntropy()(x, at), CrossEntropyBackward()(dy, x, at)])
+    if compiler.compiler():
+        assert [kernel for _, kernel, _ in function.report().steps] == ["c", "c"]
+    dy, x = (y.astype("float64") for y in arrays[:2])
+    with np.errstate(all="ignore"):
+        exact = CrossEntropy().forward(x, labels), CrossEntropyBackward().forward(dy, x, labels)
+    for y, expected in zip(function(*arrays), exact, strict=True):
+        assert y.dtype == logits.dtype
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+        zero = expected == 0
+        np.testing.assert_array_equal(np.signbit(y[zero]), np.signbit(expected[zero]))
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 2), (2, 31), (2, 32), (5, 33), (2, 2500), (2, 3, 4)])

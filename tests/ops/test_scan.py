@@ -119,26 +119,26 @@ def outputs(body, reverse, loop, order=2):
     step = lambda carry, part: body(carry, part, w, b)  # noqa: E731
     results = loop(step, (h, k) if body in (swapped, shared) else h, x, reverse=reverse)
     ys = [y for tree in results for y in leaves(tree)]
-    found = list(ys)
+    values = list(ys)
     for _ in range(order):
         ys = mg.grad(sum(ops.sum(ops.sin(y + i)) for i, y in enumerate(ys)), inputs)
-        found += ys
-    return inputs, found
+        values += ys
+    return inputs, values
 
 
 @functools.cache
 def meaning(body, reverse):
     """Return the results of the unrolled graph of a body, with gradients."""
-    inputs, found = outputs(body, reverse, unrolled)
-    return Graph(tuple(inputs), tuple(found))(*VALUES)
+    inputs, results = outputs(body, reverse, unrolled)
+    return Graph(tuple(inputs), tuple(results))(*VALUES)
 
 
-@pytest.mark.parametrize(("reverse", "level"), [(False, 0), (True, 2), (False, 3), (True, 3)])
+@pytest.mark.parametrize(("reverse", "level"), [(False, 0), (True, 3)])
 def test_loops_and_their_gradients_are_those_of_the_unrolled_graphs(reverse, level, form):
-    """All are compiled as one function."""
-    inputs, found = zip(*(outputs(body, reverse, ops.scan) for body in BODIES), strict=True)
+    """All are one function.  The gradient of a loop is a loop in the other direction."""
+    inputs, values = zip(*(outputs(body, reverse, ops.scan) for body in BODIES), strict=True)
     cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
-    function = cg.compile(list(chain(*inputs)), list(chain(*found)))
+    function = cg.compile(list(chain(*inputs)), list(chain(*values)))
     assert function.report().ops["scan"] >= 3 * len(BODIES)
     assert not function.report().numpy
     results = iter(function(*VALUES * len(BODIES)))
@@ -152,11 +152,11 @@ def test_loops_and_their_gradients_are_those_of_the_unrolled_graphs(reverse, lev
 @pytest.mark.parametrize("level", [-1, -2, -3])
 @pytest.mark.parametrize("body", [tanh, swapped, nested])
 def test_verification_accepts_loops(body, level):
-    inputs, found = outputs(body, False, ops.scan, order=1)
-    function = mg.comp_graph("cpu", {"graph_opt_level": level}).compile(inputs, found)
-    want = Graph(tuple(inputs), tuple(found))(*VALUES)
-    for got, expected in zip(function(*VALUES), want, strict=True):
-        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-5)
+    inputs, results = outputs(body, False, ops.scan, order=1)
+    function = mg.comp_graph("cpu", {"graph_opt_level": level}).compile(inputs, results)
+    want = Graph(tuple(inputs), tuple(results))(*VALUES)
+    for result, expected in zip(function(*VALUES), want, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=2e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("level", [0, 3])
@@ -188,8 +188,8 @@ def test_trees_keep_their_form_and_integers_are_carried():
     assert isinstance(ys, list)
     (dx,) = mg.grad(ops.sum(last.value), [x])
     results = mg.comp_graph("cpu").compile([x], [*last, *ys, dx])(np.ones((3, 2)))
-    for got, want in zip(results, ([6, 6], 4, [2, 3, 4], [[1, 1], [2, 2], [3, 3]]), strict=True):
-        np.testing.assert_array_equal(got, want)
+    for result, want in zip(results, ([6, 6], 4, [2, 3, 4], [[1, 1], [2, 2], [3, 3]]), strict=True):
+        np.testing.assert_array_equal(result, want)
 
 
 @pytest.mark.parametrize("change", [lambda x: x[::-2], lambda x: x.transpose(1, 0, 2)])
@@ -217,13 +217,13 @@ def test_a_body_may_use_what_comes_from_outside_very_often():
 
 
 def test_an_unrolled_graph_has_no_loops():
-    inputs, found = outputs(nested, True, ops.scan, order=1)
-    graph = unroll_loops(Graph(tuple(inputs), tuple(found)))
+    inputs, results = outputs(nested, True, ops.scan, order=1)
+    graph = unroll_loops(Graph(tuple(inputs), tuple(results)))
     graph.check()
     assert not any(isinstance(node.op, Scan) for node in graph)
-    want = Graph(tuple(inputs), tuple(found))(*VALUES)
-    for got, expected in zip(graph(*VALUES), want, strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    want = Graph(tuple(inputs), tuple(results))(*VALUES)
+    for result, expected in zip(graph(*VALUES), want, strict=True):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 # ---------------------------------------------------------------- functions that have loops
@@ -274,25 +274,28 @@ def test_a_body_that_numpy_computes_is_named(monkeypatch):
 
 @needs_compiler
 @pytest.mark.parametrize("sides", [(3, 3), (1, 7), (16, 16)])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint16", "int64", "bool"])
-def test_small_products_of_every_type_are_one_function(dtype, sides):
+def test_small_products_of_every_type_are_one_function(sides):
     """The slices are transposed, so that they are read across."""
     rows, n = sides
     rng = np.random.default_rng(0)
-    xs = rng.integers(-1, 2, (6, n, n)).astype(dtype)
-    first = rng.integers(0, 2, (rows, n)).astype(dtype)
-    x, h = mg.input("x", xs.shape, dtype), mg.input("h", first.shape, dtype)
-    last, ys = ops.scan(lambda c, v: (c @ v.T, c), h, x)
-    function = mg.comp_graph("cpu").compile([h, x], [last, ys, ops.sum(ys)])
+    inputs, arrays, outputs, expected = [], [], [], []
+    dtypes = ("float32", "float64", "int8", "uint16", "int64", "bool")
+    for dtype in dtypes:
+        xs = rng.integers(-1, 2, (6, n, n)).astype(dtype)
+        carries = [rng.integers(0, 2, (rows, n)).astype(dtype)]
+        arrays += [carries[0], xs]
+        h, x = (mg.input(f"{dtype} {y.ndim}", y.shape, dtype) for y in arrays[-2:])
+        last, ys = ops.scan(lambda c, v: (c @ v.T, c), h, x)
+        inputs += [h, x]
+        outputs += [last, ys, ops.sum(ys)]
+        for y in xs:
+            carries.append(carries[-1] @ y.T)
+        expected += [carries[-1], carries[:-1], np.sum(carries[:-1], dtype=outputs[-1].dtype)]
+    function = mg.comp_graph("cpu").compile(inputs, outputs)
     kernels = [kernel for op, kernel, _ in function.report().steps if op == "scan"]
-    assert kernels == ["c one function"]
-    want = [first]
-    for each in xs:
-        want.append(want[-1] @ each.T)
-    got_last, got, total = function(first, xs)
-    np.testing.assert_array_equal(got_last, want[-1])
-    np.testing.assert_array_equal(got, want[:-1])
-    assert total == np.sum(want[:-1], dtype=total.dtype)
+    assert kernels == ["c one function"] * len(dtypes)
+    for y, of_numpy in zip(function(*arrays), expected, strict=True):
+        np.testing.assert_array_equal(y, of_numpy)
 
 
 def test_a_refused_token_in_the_loop_leaves_the_parameters_as_they_were():
@@ -307,8 +310,8 @@ def test_a_refused_token_in_the_loop_leaves_the_parameters_as_they_were():
 
 
 def test_calls_do_not_see_what_earlier_ones_left():
-    inputs, found = outputs(shared, False, ops.scan, order=1)
-    function = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile(inputs, found)
+    inputs, results = outputs(shared, False, ops.scan, order=1)
+    function = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile(inputs, results)
     first = function(*VALUES)
     function(*(v * 3 for v in VALUES))
     for a, b in zip(first, function(*VALUES), strict=True):
@@ -331,15 +334,15 @@ def test_a_loop_that_pauses_goes_on_where_it_was(level, form, monkeypatch):
     loss = last.sum() + ops.square(ys).sum()
     updates = {p: p - 0.1 * mg.grad(loss, [p])[0]}
     value = np.random.default_rng(0).normal(size=x.shape)
-    found = []
+    computed = []
     for device in ("reference", "cpu"):
         p.assign(np.full(4, 0.5))
         cg = mg.comp_graph(device, {"graph_opt_level": level})
         functions = [cg.compile([x], [loss, ys], u) for u in ({}, updates, updates)]
         results = [y for f in functions for y in f(value)]
         functions[1].profile(value, calls=1)
-        found.append([*results, p.numpy()])
-    for a, b in zip(*found, strict=True):
+        computed.append([*results, p.numpy()])
+    for a, b in zip(*computed, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
