@@ -4,14 +4,16 @@ What a file may lack is in `tests/wrong_calls/benchmark.txt`.
 """
 
 import json
+import runpy
 
 import numpy as np
 import pytest
 from bench_plans import planned
-from new_process import python
 
 from minigraph import cli
+from minigraph.bench import worker
 from minigraph.bench.cases import case
+from minigraph.platform.records import decode
 
 NETWORK = """
 from width import WIDTH
@@ -67,28 +69,36 @@ def test_a_run_has_the_name_of_the_file(file, capsys):
     assert side["seconds"] and not side["error"]
 
 
-# Importing PyTorch takes longer than all else: one process is the worker of each side in turn.
-WORKERS = """
-import io, json, os, runpy, sys
-printed = os.dup(1)
-for _, _, module, task in json.loads(sys.argv[1]):
-    os.dup2(printed, 1)
-    sys.argv[1], sys.stdin = task, io.StringIO("outputs\\n")
-    runpy.run_module(module, run_name="__main__")
-"""
+@pytest.fixture
+def losses(torch, monkeypatch):
+    """Return a function: the losses of a side, by the command of its worker, in this process."""
+    for name in ("set_num_threads", "set_flush_denormal"):
+        monkeypatch.setattr(torch, name, lambda value: None)
+    cudnn = torch.backends.cudnn
+    monkeypatch.setattr(cudnn, "allow_tf32", cudnn.allow_tf32)  # the only default that sides change
+
+    def losses_of(command):
+        *_, module, task = command
+        sides = []
+        monkeypatch.setattr(
+            worker, "serve", lambda make: sides.append(make(decode(worker.TASK_DECODER, task)))
+        )
+        runpy.run_module(module, run_name="__main__")
+        return sides[0].outputs()
+
+    return losses_of
 
 
-def test_every_side_has_the_losses_of_pytorch(file, torch):
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules")  # by other tests
+def test_every_side_has_the_losses_of_pytorch(file, losses):
+    """In one process: starting one for each, which imports PyTorch, takes longer than all else."""
     small = ("--levels", "3", "--batch-size", "2", "--budget", "1", "--threads", "1")
     plan = planned("--models", str(file), *small, "--peers", "torch,minigraph.torch")
     sides = plan.sides(str(file))
     assert [*sides] == ["level 3", "torch", "torch, channels last", "minigraph.torch"]
-    answers = [
-        *map(json.loads, python("-c", WORKERS, json.dumps([*sides.values()]))[0].split("\n")[:-1])
-    ]
-    ours, *others = (answer["outputs"] for answer in answers[1::2])  # each says first how it began
-    for losses in others:
-        np.testing.assert_allclose(losses, ours, rtol=1e-3)
+    ours, *others = map(losses, sides.values())
+    for other in others:
+        np.testing.assert_allclose(other, ours, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
