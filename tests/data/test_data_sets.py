@@ -51,7 +51,7 @@ def test_cifar_augmentation_moves_and_flips_the_very_pixels(cifar):
     for index in range(15):
         image = plain[index][0]
         assert np.array_equal(augmented[index][0], image)
-        found = augmented.example(index, np.random.default_rng(index))[0]
+        pixels = augmented.example(index, np.random.default_rng(index))[0]
         padded = np.stack(
             [np.pad(p, 4, constant_values=b) for p, b in zip(image, black, strict=True)]
         )
@@ -61,7 +61,7 @@ def test_cifar_augmentation_moves_and_flips_the_very_pixels(cifar):
             for right in range(9)
             for flip in (1, -1)
             if np.allclose(
-                padded[:, down : down + 32, right : right + 32][..., ::flip], found, atol=1e-5
+                padded[:, down : down + 32, right : right + 32][..., ::flip], pixels, atol=1e-5
             )
         ]
         assert len(places) == 1

@@ -84,11 +84,11 @@ def test_an_error_in_an_iterable_arrives_in_place_of_its_batch(workers):
         yield from range(5)
         raise RuntimeError("five")
 
-    found = []
+    batches = []
     with pytest.raises(RuntimeError, match="five"):
         for batch in DataLoader(numbers, 2, workers=workers):
-            found.append(batch.tolist())
-    assert found == [[0, 1], [2, 3]]
+            batches.append(batch.tolist())
+    assert batches == [[0, 1], [2, 3]]
 
 
 @WORKERS

@@ -56,7 +56,7 @@ def test_shuffling_visits_every_example_once_in_an_order_of_its_epoch_and_seed()
         return np.concatenate([labels for _, labels in loader]).tolist()
 
     orders = [order(epoch, seed) for epoch in (0, 1) for seed in (0, 1)]
-    assert all(sorted(found) == list(range(50)) for found in orders)
+    assert all(sorted(indices) == list(range(50)) for indices in orders)
     assert len(set(map(tuple, orders))) == 4
     assert order(1, 1) == orders[3]
 
@@ -78,8 +78,8 @@ def test_the_shares_of_any_number_of_processes_make_the_same_batches(size, drop_
     whole, parts = make(), shards(size, make)
     for batch, *shares in zip(whole, *parts, strict=True):
         assert {len(labels) for _, labels in shares} == {len(batch[1]) // size}
-        for array, found in zip(batch, zip(*shares, strict=True), strict=True):
-            np.testing.assert_array_equal(np.concatenate(found), array)
+        for array, share in zip(batch, zip(*shares, strict=True), strict=True):
+            np.testing.assert_array_equal(np.concatenate(share), array)
     assert {len(loader) for loader in parts} == {len(whole)}
 
 
@@ -131,22 +131,22 @@ def test_each_iterator_begins_an_epoch_also_if_the_one_before_was_left_early(wor
     whole = DataLoader(Noisy(), 6, shuffle=True)
     firsts = [images for _ in range(6) for images, _ in [*whole][:1]]
     loader = DataLoader(Noisy(), 6, shuffle=True, workers=workers)
-    found = []
+    batches = []
     for images, _ in loader:
         assert loader.epoch == 0
-        found.append(images)
+        batches.append(images)
         break
-    found.append(next(iter(loader))[0])
+    batches.append(next(iter(loader))[0])
     for (images, _), _ in zip(loader, range(1), strict=False):
         assert loader.epoch == 2
-        found.append(images)
+        batches.append(images)
     first, second = iter(loader), iter(loader)  # at the same time
-    found += [next(first)[0], next(second)[0]]
+    batches += [next(first)[0], next(second)[0]]
     assert (len(list(second)), loader.epoch, len(list(first)), loader.epoch) == (3, 5, 3, 5)
-    found.append(next(iter(loader))[0])
+    batches.append(next(iter(loader))[0])
     loader.epoch = 5  # again
-    found.append(next(iter(loader))[0])
-    np.testing.assert_array_equal(found, [*firsts, firsts[5]])
+    batches.append(next(iter(loader))[0])
+    np.testing.assert_array_equal(batches, [*firsts, firsts[5]])
 
 
 def test_an_example_is_augmented_alike_wherever_its_batch_is():
@@ -167,11 +167,11 @@ def test_an_example_is_augmented_alike_wherever_its_batch_is():
 def test_an_error_in_an_example_arrives_in_place_of_its_batch(workers):
     items = numbered(12).items
     items[7] = RuntimeError("seven")
-    found = []
+    batches = []
     with pytest.raises(RuntimeError, match="seven"):
         for _, labels in DataLoader(Listed(items), 3, workers=workers, prefetch=4):
-            found.append(labels.tolist())
-    assert found == [[0, 1, 2], [3, 4, 5]]
+            batches.append(labels.tolist())
+    assert batches == [[0, 1, 2], [3, 4, 5]]
     assert threads() == []
 
 
