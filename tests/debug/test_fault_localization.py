@@ -23,8 +23,8 @@ def test_a_kernel_whose_terms_cancel_is_not_blamed():
     x = mg.input("x", (3000, 17))
     y = ops.layer_norm(x, (17,))
     function = compiled("cpu", x, mg.grad((y * y).sum(), [x]))  # 0 but for rounding
-    given = {x: np.random.default_rng(0).normal(size=(3000, 17)).astype(np.float32)}
-    assert isinstance(check_steps(function._program, function._backend, given), list)
+    feeds = {x: np.random.default_rng(0).normal(size=(3000, 17)).astype(np.float32)}
+    assert isinstance(check_steps(function._program, function._backend, feeds), list)
 
 
 def test_no_right_kernel_is_blamed():
@@ -37,8 +37,8 @@ def test_no_right_kernel_is_blamed():
             total = sum(y.astype("float32").sum() for y in outputs if y.dtype in FLOATS)
             outputs += mg.grad(total, floats) if floats and isinstance(total, Node) else []
         function = compiled("reference", inputs, outputs)
-        given = {**dict(zip(inputs, map(np.asarray, xs), strict=True)), SEED: function.seed}
-        given[STEP] = np.zeros((), np.uint64)
-        found = check_steps(function._program, function._backend, given)
-        if isinstance(found, tuple):
-            pytest.fail(f"{found[0].node}\n{found[1].statistics('NumPy', 'kernel')}")
+        feeds = {**dict(zip(inputs, map(np.asarray, xs), strict=True)), SEED: function.seed}
+        feeds[STEP] = np.zeros((), np.uint64)
+        faults = check_steps(function._program, function._backend, feeds)
+        if isinstance(faults, tuple):
+            pytest.fail(f"{faults[0].node}\n{faults[1].statistics('NumPy', 'kernel')}")

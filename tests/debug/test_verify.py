@@ -36,8 +36,8 @@ def rewriting(change, name):
 
     def rewrite(graph, notes):
         def new(node, inputs):
-            made = change(node.op, inputs)
-            return node.replace(inputs) if made is None else made
+            replacement = change(node.op, inputs)
+            return node.replace(inputs) if replacement is None else replacement
 
         return graph.map(new)
 
