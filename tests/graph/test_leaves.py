@@ -88,21 +88,21 @@ def bounds(dtype):
 
 
 @pytest.mark.parametrize("taken", DTYPES, ids=str)
-@pytest.mark.parametrize("given", DTYPES, ids=str)
-def test_a_cast_keeps_each_number_that_fits_and_names_the_first_that_does_not(given, taken):
-    if not can_cast(given, taken):
-        with pytest.raises(DTypeError, match=f"{given}.*{taken}.*same_kind"):
-            as_array(np.zeros(1, given), taken)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_cast_keeps_each_number_that_fits_and_names_the_first_that_does_not(dtype, taken):
+    if not can_cast(dtype, taken):
+        with pytest.raises(DTypeError, match=f"{dtype}.*{taken}.*same_kind"):
+            as_array(np.zeros(1, dtype), taken)
         return
-    (least, most), (low, high) = bounds(given), bounds(taken)
-    kind = float if given in FLOATS else int
-    special = (-np.inf, np.inf, np.nan) if given in FLOATS else ()
+    (least, most), (low, high) = bounds(dtype), bounds(taken)
+    kind = float if dtype in FLOATS else int
+    special = (-np.inf, np.inf, np.nan) if dtype in FLOATS else ()
     near = (low - 1, low, low / 2, 0, 1, high / 2, high, high + 1, 2 * high, -2 * high)
     numbers = [least, most, *(kind(n) for n in near if least <= n <= most), *special]
-    for number in np.array(numbers, given):
-        array = np.zeros((2, 3), given)
+    for number in np.array(numbers, dtype):
+        array = np.zeros((2, 3), dtype)
         array[1, 1:] = number
-        exact = number.item() if given in INTEGERS else float(number)
+        exact = number.item() if dtype in INTEGERS else float(number)
         with np.errstate(over="ignore"):
             expected = array.astype(taken)
         lost = np.isinf(expected[1, 1]) if taken in FLOATS else expected[1, 1].item() != exact
@@ -111,9 +111,9 @@ def test_a_cast_keeps_each_number_that_fits_and_names_the_first_that_does_not(gi
             with pytest.raises(DTypeError, match=f"^{at}$"):
                 as_array(array, taken)
         else:
-            made = as_array(array, taken)
-            assert made.dtype == taken
-            np.testing.assert_array_equal(made.astype("float64"), expected.astype("float64"))
+            cast = as_array(array, taken)
+            assert cast.dtype == taken
+            np.testing.assert_array_equal(cast.astype("float64"), expected.astype("float64"))
 
 
 def test_a_foreign_byte_order_is_read_as_its_numbers():
@@ -174,9 +174,9 @@ def test_assigning_is_seen_by_every_graph():
     w.assign([3, 4])
     np.testing.assert_array_equal(graphs[0]()[0], [6, 8])
     np.testing.assert_array_equal(graphs[1]()[0], [4, 5])
-    given = np.array([7.0, 8.0])
-    w.assign(given)
-    given[:] = 0
+    array = np.array([7.0, 8.0])
+    w.assign(array)
+    array[:] = 0
     np.testing.assert_array_equal(w.numpy(), [7, 8])
 
 

@@ -55,14 +55,14 @@ def test_a_call_through_a_library_is_at_the_line_of_its_user(tmp_path, monkeypat
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("def made(build):\n    return build()\n")
     monkeypatch.syspath_prepend(package.parent)
-    made = importlib.import_module("layers_on_top").made
-    x, at = made(functools.partial(mg.input, "x", (2,))), line()
+    build = importlib.import_module("layers_on_top").made
+    x, at = build(functools.partial(mg.input, "x", (2,))), line()
     assert x.source == Location(__file__, at)
-    assert made(lambda: x + 1).source == Location(__file__, at + 2)
+    assert build(lambda: x + 1).source == Location(__file__, at + 2)
     with ThreadPoolExecutor(1) as threads:
         assert threads.submit(lambda: x + 1).result().source.line == at + 4
         # No user code called it.
-        inside = threads.submit(made, x.exp).result().source
+        inside = threads.submit(build, x.exp).result().source
     assert inside == Location(str(package / "__init__.py"), 2)
 
 

@@ -69,10 +69,10 @@ def deep(x, depth=2000):
 def test_a_deep_expression_is_copied_with_what_it_shares(duplicate):
     x = mg.input("x", (2,))
     y = deep(x)
-    once, given, again = duplicate([y, x, y * 2])
+    once, copied, again = duplicate([y, x, y * 2])
     assert again.inputs[0] is once
-    assert Graph((given,), (once,)).order[0] is given
-    for old, new in zip(Graph((x,), (y,)), Graph((given,), (once,)), strict=True):
+    assert Graph((copied,), (once,)).order[0] is copied
+    for old, new in zip(Graph((x,), (y,)), Graph((copied,), (once,)), strict=True):
         assert (old.op.name, old.specs, old.source) == (new.op.name, new.specs, new.source)
         assert old.order != new.order
 
@@ -102,10 +102,10 @@ def test_many_expressions_of_one_chain_are_copied_together(duplicate):
     chain = [mg.input("x", (2,))]
     for _ in range(700):
         chain.append(ops.tanh(chain[-1]))
-    for given, step in ((chain, -1), (chain[::-1], 1)):
-        made = duplicate(given)
-        read = made[:-1] if step == -1 else made[1:]
-        readers = made[1:] if step == -1 else made[:-1]
+    for nodes, step in ((chain, -1), (chain[::-1], 1)):
+        copies = duplicate(nodes)
+        read = copies[:-1] if step == -1 else copies[1:]
+        readers = copies[1:] if step == -1 else copies[:-1]
         assert all(y.inputs[0] is x for x, y in zip(read, readers, strict=True))
 
 
@@ -121,6 +121,6 @@ def test_a_copy_of_a_random_expression_draws_the_same_numbers(duplicate):
     x = mg.input("x", (50,))
     y = ops.dropout(x, 0.5) + ops.random_normal((50,))
     cg = mg.comp_graph("reference")
-    given, again = duplicate([x, y])
+    copied, again = duplicate([x, y])
     ones = np.ones(50)
-    np.testing.assert_array_equal(cg.compile([given], again)(ones), cg.compile([x], y)(ones))
+    np.testing.assert_array_equal(cg.compile([copied], again)(ones), cg.compile([x], y)(ones))

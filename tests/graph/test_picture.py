@@ -16,14 +16,14 @@ def lines(expression):
 def test_a_notebook_lists_the_ops_of_an_expression_with_operands_and_lines():
     x, w = mg.input("<x>", (3, 4)), mg.Parameter(np.ones((4, 5), "float32"), "weights")
     y = ops.relu(x @ w)
-    found = lines(y)
-    assert [line.partition(", made")[0] for line in found] == [
+    picture = lines(y)
+    assert [line.partition(", made")[0] for line in picture] == [
         "%0: input <x>: float32[3,4]",
         "%1: parameter weights: float32[4,5]",
         "%2: matmul: float32[3,5] %0 %1",
         "%3: relu: float32[3,5] %2",
     ]
-    assert all("test_picture.py:" in line for line in found)
+    assert all("test_picture.py:" in line for line in picture)
     assert "<x>" not in y._repr_html_()
 
 

@@ -37,5 +37,5 @@ def test_map_may_put_an_expression_of_a_node_in_its_place():
         return graph.map(wrap)
 
     ((graph, _),) = optimize(Graph((X,), (ops.exp(X),)), [wrapped])
-    (got,) = graph(np.zeros(4, "float32"))
-    np.testing.assert_array_equal(got, np.full(4, 2))
+    (result,) = graph(np.zeros(4, "float32"))
+    np.testing.assert_array_equal(result, np.full(4, 2))
