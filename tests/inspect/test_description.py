@@ -32,13 +32,13 @@ def description(function):
 
 def at(description, k):
     """Return the nodes of a stage, by id, with what they read and the box they are in."""
-    found = {}
+    nodes = {}
     for stage in description.stages[: k + 1]:
         for gone in stage.removed:
-            del found[gone.id]
-        found |= {node.id: (node, node.reads, node.box) for node in stage.added}
-        found |= {r.id: (found[r.id][0], r.reads, r.box) for r in stage.rewired}
-    return found
+            del nodes[gone.id]
+        nodes |= {node.id: (node, node.reads, node.box) for node in stage.added}
+        nodes |= {r.id: (nodes[r.id][0], r.reads, r.box) for r in stage.rewired}
+    return nodes
 
 
 def stage(description, name):
@@ -102,8 +102,8 @@ def test_steps_have_kernels_buffers_work_and_times(function, description):
     assert len(description.runs) == len(description.steps)
     arena = [b for b in description.buffers if b.space == "arena"]
     assert max(b.offset + b.bytes for b in arena) <= description.memory.arena_bytes
-    made = {b for s in description.steps for b in s.writes}
-    assert {b.id for b in arena if b.bytes} <= made
+    buffers = {b for s in description.steps for b in s.writes}
+    assert {b.id for b in arena if b.bytes} <= buffers
 
 
 def test_neighbours_that_were_not_fused_are_named_by_their_ids(description):
@@ -118,9 +118,9 @@ def test_a_common_subexpression_becomes_the_one_that_is_kept():
     x = mg.input("x", (3,))
     first, second = ops.exp(x), ops.exp(x)
     function = mg.comp_graph("cpu", {"graph_opt_level": 1}).compile([x], first * 2 + second * 3)
-    found = function.describe()
-    shared = next(s for s in found.stages if s.removed)
-    nodes = at(found, 0)
+    report = function.describe()
+    shared = next(s for s in report.stages if s.removed)
+    nodes = at(report, 0)
     (gone,) = [r for r in shared.removed if nodes[r.id][0].name == "exp"]
     assert [nodes[i][0].name for i in gone.became] == ["exp"]
 
@@ -217,11 +217,11 @@ def test_a_description_is_compared_or_refused_in_a_line_whatever_was_changed():
 def test_two_levels_differ_in_their_passes_kernels_and_times(description):
     step, arrays = training_step(Small(), 2)
     step.profile(*arrays, calls=1)
-    found = differences(step.describe(), description)
-    by_subject = {d.subject for d in found}
+    changes = differences(step.describe(), description)
+    by_subject = {d.subject for d in changes}
     assert by_subject >= {"options", "passes", "steps", "kernels", "memory", "times"}
-    assert ("options", "graph_opt_level", "2", "3") in found
-    (taken,) = [d for d in found if d.what == "decompose"]
+    assert ("options", "graph_opt_level", "2", "3") in changes
+    (taken,) = [d for d in changes if d.what == "decompose"]
     assert taken.before == "none"
     assert differences(description, description)[0].subject == "times"
 

@@ -60,16 +60,16 @@ def test_a_profile_prints_bounded_tables():
 
 def events(tmp_path, profile, group):
     profile.to_chrome_trace(tmp_path / "trace.json")
-    found = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    return [event for event in found if event["pid"] == group]
+    trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    return [event for event in trace if event["pid"] == group]
 
 
 def test_a_trace_has_the_kernels_on_each_thread_and_the_memory(tmp_path):
-    found = events(tmp_path, TWO, THREADS)
-    on = [(e["name"], e["tid"]) for e in found if e["ph"] == "X"]
+    trace = events(tmp_path, TWO, THREADS)
+    on = [(e["name"], e["tid"]) for e in trace if e["ph"] == "X"]
     assert on == [("conv2d", 0), ("add", 0), ("add", 1), ("conv2d", 0)]
-    assert [e["args"]["bytes"] for e in found if e["ph"] == "C"] == [0, 64, 0]
-    assert [e["args"]["name"] for e in found if e["ph"] == "M"] == [
+    assert [e["args"]["bytes"] for e in trace if e["ph"] == "C"] == [0, 64, 0]
+    assert [e["args"]["name"] for e in trace if e["ph"] == "M"] == [
         "kernels",
         "thread 0",
         "thread 1",

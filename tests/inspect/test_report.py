@@ -107,11 +107,11 @@ def test_kernels_are_told_by_their_layers(report):
 
 
 def test_the_dict_of_a_report_converts_to_json(report):
-    found = json.loads(json.dumps(report.to_dict()))
-    assert found["fingerprint"] == report.fingerprint
-    assert found["memory"]["arena_bytes"] == report.memory.arena_bytes
-    assert found["kernels"][0]["layers"] == report.kernels[0].layers
-    assert found["advice"] == report.advice
+    fields = json.loads(json.dumps(report.to_dict()))
+    assert fields["fingerprint"] == report.fingerprint
+    assert fields["memory"]["arena_bytes"] == report.memory.arena_bytes
+    assert fields["kernels"][0]["layers"] == report.kernels[0].layers
+    assert fields["advice"] == report.advice
 
 
 @pytest.mark.parametrize(
