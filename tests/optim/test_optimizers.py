@@ -195,11 +195,11 @@ def test_parameters_that_are_frozen_or_not_in_the_loss_stay():
 def test_state_is_named_after_optimizer_and_parameter():
     net = nn.Sequential({"conv1": nn.Conv2d(1, 1, 1, bias=False)})
     adam = optim.Adam(net.parameters())
-    wanted = "adam.lr", *(f"adam.{s}.conv1.weight" for s in ("step", "exp_avg", "exp_avg_sq"))
-    assert list(adam.state_dict()) == [*wanted]
+    expected = "adam.lr", *(f"adam.{s}.conv1.weight" for s in ("step", "exp_avg", "exp_avg_sq"))
+    assert list(adam.state_dict()) == [*expected]
     sgd = optim.SGD(net.parameters(), momentum=0.9, dampening=0.1)
-    wanted = "sgd.lr", "sgd.momentum.conv1.weight", "sgd.step.conv1.weight"
-    assert list(sgd.state_dict()) == [*wanted]
+    expected = "sgd.lr", "sgd.momentum.conv1.weight", "sgd.step.conv1.weight"
+    assert list(sgd.state_dict()) == [*expected]
 
 
 def test_only_groups_that_need_a_state_have_it():
@@ -219,13 +219,13 @@ def test_only_groups_that_need_a_state_have_it():
 
 
 def test_states_of_two_networks_are_told_apart_by_name_or_refused():
-    def made(names):
+    def parameters_of_two(names):
         networks = {name: nn.Linear(2, 2) for name in "ab"}
         both = nn.ModuleDict(networks) if names else None
         parameters = [p for name in "ab" for p in networks[name].parameters()]
         return both, parameters
 
-    _, parameters = made(names=False)
+    _, parameters = parameters_of_two(names=False)
     plain = optim.SGD(parameters)
     assert list(plain.state_dict()) == ["sgd.lr"]  # nothing that could be mistaken
     for each in (optim.Adam(parameters), optim.EMA(parameters)):
@@ -233,7 +233,7 @@ def test_states_of_two_networks_are_told_apart_by_name_or_refused():
             each.state_dict()
     nameless = optim.Adam([mg.Parameter([1.0]), mg.Parameter([2.0])]).state_dict()
     assert "adam.step.parameter#1" in nameless  # by place, as in torch
-    _, parameters = made(names=True)
+    _, parameters = parameters_of_two(names=True)
     grads = {p: np.full(p.shape, i + 1.0) for i, p in enumerate(parameters)}
     one, other = optim.Adam(parameters), optim.Adam(parameters[::-1])
     mg.comp_graph("reference").compile([], [], one.minimize(grads=grads))()

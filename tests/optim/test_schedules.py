@@ -19,11 +19,11 @@ def optimizer():
 
 def rates(optimizer, schedule, steps, *metrics):
     """The rates before each step, and after the last."""
-    found = [optimizer.rates]
+    series = [optimizer.rates]
     for i in range(steps):
         schedule.step(*(m[i] for m in metrics))
-        found.append(optimizer.rates)
-    return found
+        series.append(optimizer.rates)
+    return series
 
 
 def torch_optimizer(torch):
@@ -38,12 +38,12 @@ def rates_in(optimizer):
 def torch_rates(torch, make, steps, *metrics):
     optimizer = torch_optimizer(torch)
     schedule = make(torch.optim.lr_scheduler, optimizer)
-    found = [rates_in(optimizer)]
+    series = [rates_in(optimizer)]
     for i in range(steps):
         optimizer.step()
         schedule.step(*(m[i] for m in metrics))
-        found.append(rates_in(optimizer))
-    return found
+        series.append(rates_in(optimizer))
+    return series
 
 
 CASES = {
@@ -96,20 +96,22 @@ def test_the_rates_of_a_plateau_are_those_of_torch(torch, mode, threshold_mode):
     sgd = optimizer()
     arguments = {"mode": mode, "threshold_mode": threshold_mode, "threshold": 0.1}
     arguments |= {"factor": 0.5, "patience": 2, "cooldown": 1}
-    found = rates(sgd, schedules.plateau(sgd, min_lr=1e-3, **arguments), 40, metrics)
+    series = rates(sgd, schedules.plateau(sgd, min_lr=1e-3, **arguments), 40, metrics)
     expected = torch_rates(
         torch, lambda s, o: s.ReduceLROnPlateau(o, min_lr=1e-3, **arguments), 40, metrics
     )
-    assert len({first for first, *_ in found}) > 4
-    np.testing.assert_allclose(found, expected)
+    assert len({first for first, *_ in series}) > 4
+    np.testing.assert_allclose(series, expected)
 
 
 @pytest.mark.parametrize("steps, share", [(10, 0.1), (4, 0.25), (2, 0.5)])
 def test_one_cycle_may_begin_at_its_highest_rate(steps, share):
     sgd = optimizer()
-    found = rates(sgd, schedules.one_cycle(sgd, 2.0, steps, share, "linear"), steps)
+    series = rates(sgd, schedules.one_cycle(sgd, 2.0, steps, share, "linear"), steps)
     last = 2.0 / 25 / 1e4
-    np.testing.assert_allclose([rate for rate, *_ in found], [*np.linspace(2.0, last, steps), last])
+    np.testing.assert_allclose(
+        [rate for rate, *_ in series], [*np.linspace(2.0, last, steps), last]
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -120,8 +122,8 @@ def test_after_the_warm_up_comes_another_schedule_as_in_torch(torch, case):
         return s.SequentialLR(o, [s.LinearLR(o, 0.1, 1.0, 3), torch_make(s, o)], [3])
 
     sgd = optimizer()
-    found = rates(sgd, schedules.warmup(sgd, 3, 0.1, after=make(sgd)), 9)
-    np.testing.assert_allclose(found, torch_rates(torch, sequential, 9), rtol=1e-9, atol=1e-12)
+    series = rates(sgd, schedules.warmup(sgd, 3, 0.1, after=make(sgd)), 9)
+    np.testing.assert_allclose(series, torch_rates(torch, sequential, 9), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("one, two", [*itertools.combinations(CASES, 2)])
@@ -183,8 +185,8 @@ def test_a_schedule_goes_on_from_a_state_in_whatever_order_states_are_loaded(mak
 def test_after_the_warm_up_a_plateau_takes_its_metric():
     sgd = optim.SGD([mg.Parameter(np.zeros(2))], lr=1.0)
     after = schedules.plateau(sgd, patience=0, factor=0.5)
-    found = rates(sgd, schedules.warmup(sgd, 2, 0.5, after=after), 5, [9, 9, 1, 2, 1])
-    assert [rate for (rate,) in found] == [0.5, 0.75, 1.0, 1.0, 0.5, 0.25]
+    series = rates(sgd, schedules.warmup(sgd, 2, 0.5, after=after), 5, [9, 9, 1, 2, 1])
+    assert [rate for (rate,) in series] == [0.5, 0.75, 1.0, 1.0, 0.5, 0.25]
 
 
 def test_a_state_that_lacks_the_schedule_after_the_warm_up_sets_nothing():
