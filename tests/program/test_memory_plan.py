@@ -160,8 +160,8 @@ def test_what_a_step_reads_at_two_places_is_not_overwritten(device, turned):
     step = turned(y, y.T)
     function = mg.comp_graph(device, {"graph_opt_level": 0}).compile([x], step * 2)
     values = real(np.random.default_rng(0), (70, 70))
-    wanted = (np.tanh(values) + np.tanh(values).T) * 2
-    np.testing.assert_allclose(function(values), wanted, 1e-5, 1e-5)
+    expected = (np.tanh(values) + np.tanh(values).T) * 2
+    np.testing.assert_allclose(function(values), expected, 1e-5, 1e-5)
 
 
 def test_report_shows_the_plan(device):

@@ -56,8 +56,8 @@ def test_random_updates_take_effect_together(device, seed):
     graph = Graph((), (*outputs, *updates.values()))
     for _ in range(2):
         expected = [np.array(y) for y in graph()]
-        found = [*function(), *(w.numpy() for w in updates)]
-        for y, wanted in zip(found, expected, strict=True):
+        results = [*function(), *(w.numpy() for w in updates)]
+        for y, wanted in zip(results, expected, strict=True):
             scale = np.abs(wanted).max(initial=1)
             np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5 * scale)
 

@@ -41,12 +41,12 @@ class Picky(ReferenceBackend):
     """A device whose products read memory from a multiple of 16 bytes on only."""
 
     def kernel(self, node, strides, algorithm=""):
-        made = super().kernel(node, strides, algorithm)
+        numpy_kernel = super().kernel(node, strides, algorithm)
         if node.op.name == "matmul":
-            made.alignment = 16
-            made.strided = (True, True)
-            made.seen = strides
-        return made
+            numpy_kernel.alignment = 16
+            numpy_kernel.strided = (True, True)
+            numpy_kernel.seen = strides
+        return numpy_kernel
 
 
 def test_a_view_is_copied_for_a_kernel_that_cannot_read_from_where_it_begins():
