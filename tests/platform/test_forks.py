@@ -97,9 +97,9 @@ def test_a_fork_waits_for_what_must_not_be_in_use_in_a_child():
 
 
 def test_every_lock_of_the_package_is_one_that_forks_know():
-    made = re.compile(r"threading\.(Lock|RLock|Condition|Semaphore|BoundedSemaphore)\(")
+    construction = re.compile(r"threading\.(Lock|RLock|Condition|Semaphore|BoundedSemaphore)\(")
     for path in PACKAGE.rglob("*.py"):
-        assert path == Path(forks.__file__) or not made.search(path.read_text()), path
+        assert path == Path(forks.__file__) or not construction.search(path.read_text()), path
 
 
 def test_a_child_computes_what_another_thread_was_computing():

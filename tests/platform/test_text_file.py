@@ -46,12 +46,12 @@ def test_where_there_is_no_space_the_earlier_file_stays(tmp_path):
 def test_a_pipe_gets_the_text(tmp_path, promptly):
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    got = []
-    reader = threading.Thread(target=lambda: got.append(path.read_text()))
+    result = []
+    reader = threading.Thread(target=lambda: result.append(path.read_text()))
     reader.start()
     write_text(path, "x → y")
     reader.join()
-    assert got == ["x → y"]
+    assert result == ["x → y"]
     assert path.is_fifo()
 
 
