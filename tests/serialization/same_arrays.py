@@ -1,9 +1,9 @@
 """Arrays by name that are the same to the bit."""
 
 
-def assert_same(found, expected):
-    assert set(found) == set(expected)
+def assert_same(arrays, expected):
+    assert set(arrays) == set(expected)
     for name, value in expected.items():
-        assert found[name].dtype == value.dtype, name
-        assert found[name].shape == value.shape, name
-        assert found[name].tobytes() == value.tobytes(), name
+        assert arrays[name].dtype == value.dtype, name
+        assert arrays[name].shape == value.shape, name
+        assert arrays[name].tobytes() == value.tobytes(), name

@@ -58,19 +58,21 @@ FILES = {
 
 def mutated(data, rng):
     """Return bytes of which some were changed, removed, repeated, moved or cut."""
-    made = bytearray(data)
+    damaged = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 5))):
-        at, count = rng.randrange(len(made) + 1), rng.choice((1, 2, 8, 100))
+        at, count = rng.randrange(len(damaged) + 1), rng.choice((1, 2, 8, 100))
         match rng.randrange(5):
-            case 0 | 1 if at < len(made):
-                made[at] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, made[at] ^ 1 << rng.randrange(8)))
+            case 0 | 1 if at < len(damaged):
+                damaged[at] = rng.choice(
+                    (0, 1, 0x7F, 0x80, 0xFF, damaged[at] ^ 1 << rng.randrange(8))
+                )
             case 2:
-                del made[at : at + count]
+                del damaged[at : at + count]
             case 3:
-                made[at:at] = made[at : at + count] * rng.choice((1, 3))
+                damaged[at:at] = damaged[at : at + count] * rng.choice((1, 3))
             case 4:
-                del made[rng.randrange(len(made) + 1) :]
-    return bytes(made)
+                del damaged[rng.randrange(len(damaged) + 1) :]
+    return bytes(damaged)
 
 
 def altered(value, rng):
@@ -106,11 +108,11 @@ def test_changed_files_load_as_before_or_are_an_error_of_one_line(name, tmp_path
     errors = 0
     for _ in range(ATTEMPTS):
         path.write_bytes(mutated(data, rng))
-        found = survives(load, path)
-        errors += found is None
-        if isinstance(found, dict):
-            for key in found.keys() & whole.keys() & {"a", "b"}:
-                np.testing.assert_array_equal(found[key], whole[key])
+        arrays = survives(load, path)
+        errors += arrays is None
+        if isinstance(arrays, dict):
+            for key in arrays.keys() & whole.keys() & {"a", "b"}:
+                np.testing.assert_array_equal(arrays[key], whole[key])
     assert errors > ATTEMPTS / 2
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 3 << 20  # KiB, all tests before too
 

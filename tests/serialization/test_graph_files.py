@@ -108,13 +108,13 @@ def test_parameters_that_share_a_value_share_it_again(path):
     state = State.of(np.ones(2, "float32"))
     a, b = (mg.Parameter.sharing(state, name) for name in "ab")
     mg.save_graph(path, [], [a, b, mg.Parameter(np.zeros(1), "a")])
-    found = {p.name: p for p in mg.load_graph(path).outputs}
+    outputs = {p.name: p for p in mg.load_graph(path).outputs}
     assert [p.name for p in mg.load_graph(path).outputs] == ["a", "b", "a"]
     mg.load_graph(path).outputs[0].assign([5, 5])
     first, second, third = mg.load_graph(path).outputs
     first.assign([5, 5])
     assert second.numpy().tolist() == [5, 5] and third.numpy().tolist() == [0]
-    assert found["b"].numpy().tolist() == [1, 1]
+    assert outputs["b"].numpy().tolist() == [1, 1]
 
 
 def json_of(path):
@@ -175,7 +175,7 @@ def test_parameters_and_outputs_may_have_any_name(path):
     parameters = [mg.Parameter(np.full(2, i), name) for i, name in enumerate(names)]
     outputs = {"": parameters[0] + np.arange(2), "all": ops.stack(parameters)}
     mg.save_graph(path, [], outputs)
-    found = mg.load_graph(path).compile("reference")()
-    assert found["all"][:, 0].tolist() == [0, 1, 2, 3, 4] and found[""].tolist() == [0, 1]
+    results = mg.load_graph(path).compile("reference")()
+    assert results["all"][:, 0].tolist() == [0, 1, 2, 3, 4] and results[""].tolist() == [0, 1]
     mg.save_graph(path, [], {})
     assert mg.load_graph(path).compile("reference")() == {}

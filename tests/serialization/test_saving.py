@@ -65,14 +65,14 @@ def test_who_may_read_a_file_stays(path):
 def test_a_pipe_or_a_device_is_not_replaced(path, tmp_path, linked, promptly):
     """As root this would put a file in the place of /dev/null."""
     os.mkfifo(path)
-    given = path
+    target = path
     if linked:
-        given = tmp_path / "link"
-        given.symlink_to(path)
+        target = tmp_path / "link"
+        target.symlink_to(path)
     with pytest.raises(GraphError, match="is no regular file"):
-        save(given, {"a": np.ones(1)})
+        save(target, {"a": np.ones(1)})
     assert path.is_fifo()
-    assert {path, given} == set(tmp_path.iterdir())
+    assert {path, target} == set(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("fails", [False, True])

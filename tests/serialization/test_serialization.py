@@ -44,8 +44,8 @@ def test_arrays_that_are_not_contiguous_or_not_little_endian_come_back_equal(pat
         "big": table.astype(">f8"),
     }
     save(path, odd)
-    found = load(path)
-    assert all(np.array_equal(found[name], value) for name, value in odd.items())
+    arrays = load(path)
+    assert all(np.array_equal(arrays[name], value) for name, value in odd.items())
 
 
 def test_loaded_arrays_are_writable(path):
@@ -66,10 +66,10 @@ def test_a_module_and_an_optimizer_are_saved_by_their_state(path):
 
 def test_parameters_numbers_and_lists_are_arrays(path):
     save(path, {"p": mg.Parameter(np.ones(2, "float32")), "epoch": 3, "losses": [0.5, 0.25]})
-    found = load(path)
-    assert found["p"].tolist() == [1, 1]
-    assert found["epoch"] == 3
-    assert found["losses"].tolist() == [0.5, 0.25]
+    arrays = load(path)
+    assert arrays["p"].tolist() == [1, 1]
+    assert arrays["epoch"] == 3
+    assert arrays["losses"].tolist() == [0.5, 0.25]
 
 
 def test_nested_mappings_with_strings_and_none_come_back(path):
@@ -81,11 +81,11 @@ def test_nested_mappings_with_strings_and_none_come_back(path):
         "of": {"what": 'a "ü"\n', "best": None, "epoch": np.array(3)},
     }
     save(path, state)
-    found = load(path, mmap=True)
-    assert found["of"] == state["of"] and found[""]["a"].pop("none") == {}
-    assert_same(found["net"], net.state_dict())
-    assert_same(found[""]["a"], {"b": np.zeros(2)})
-    assert_same({"x": found[""]["a.b"], "y": found[".a.b"]}, {"x": np.ones(1), "y": np.arange(3)})
+    arrays = load(path, mmap=True)
+    assert arrays["of"] == state["of"] and arrays[""]["a"].pop("none") == {}
+    assert_same(arrays["net"], net.state_dict())
+    assert_same(arrays[""]["a"], {"b": np.zeros(2)})
+    assert_same({"x": arrays[""]["a.b"], "y": arrays[".a.b"]}, {"x": np.ones(1), "y": np.arange(3)})
     holds_itself = {"a": np.ones(1)}
     holds_itself["b"] = holds_itself
     with pytest.raises(GraphError, match=r"cannot be written .*recursion"):
@@ -107,8 +107,8 @@ def test_torch_tensors_are_saved_and_torch_reads_the_file(path, torch):
         "bfloat16": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
     }
     save(path, tensors)
-    found = safetensors_torch.load_file(path)
-    assert all(torch.equal(found[name], value) for name, value in tensors.items())
+    arrays = safetensors_torch.load_file(path)
+    assert all(torch.equal(arrays[name], value) for name, value in tensors.items())
     safetensors_torch.save_file({k: v.contiguous() for k, v in tensors.items()}, path)
     assert load(path)["bfloat16"].astype("float32").tolist() == [1.5, -2.0]
 
@@ -150,9 +150,9 @@ FOREIGN = {
 def test_a_file_of_torch_or_numpy_is_an_error_that_says_what_reads_it(tmp_path, write, text):
     path = tmp_path / "model.npz"  # so that np.savez does not change the name
     write(path)
-    (found,) = tmp_path.iterdir()
-    with pytest.raises(GraphError, match=f"^load: .*{found.name} is {text}") as raised:
-        load(found)
+    (arrays,) = tmp_path.iterdir()
+    with pytest.raises(GraphError, match=f"^load: .*{arrays.name} is {text}") as raised:
+        load(arrays)
     assert "\n" not in str(raised.value)
 
 

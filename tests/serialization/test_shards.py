@@ -26,11 +26,11 @@ def index(tmp_path):
 @pytest.mark.parametrize("mmap", [False, True])
 def test_an_index_gives_the_arrays_of_all_its_files(index, mmap):
     path, state = index
-    found = mg.load(path, mmap=mmap)
-    assert found.keys() == state.keys()
+    arrays = mg.load(path, mmap=mmap)
+    assert arrays.keys() == state.keys()
     for name, array in state.items():
-        np.testing.assert_array_equal(found[name], array)
-        found[name][...] = 5
+        np.testing.assert_array_equal(arrays[name], array)
+        arrays[name][...] = 5
     assert not any((array == 5).all() for array in mg.load(path).values())
 
 
@@ -38,8 +38,8 @@ def test_arrays_of_a_mapping_are_aligned_whatever_lies_between_them(tmp_path):
     for length in range(8):
         arrays = {f"{d.name}{'x' * length}": np.ones(3, d) for d in DTYPES}
         mg.save(tmp_path / "a.safetensors", arrays)
-        found = mg.load(tmp_path / "a.safetensors", mmap=True)
-        assert all(array.flags.aligned and array.flags.writeable for array in found.values())
+        loaded = mg.load(tmp_path / "a.safetensors", mmap=True)
+        assert all(array.flags.aligned and array.flags.writeable for array in loaded.values())
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_what_matches_is_assigned_and_the_rest_is_reported(index):
 
 def test_arrays_and_dlpack_of_a_parameter_are_copies_of_its_value(torch):
     w = mg.Parameter(np.ones((2, 3), "float32"), "w")
-    for made in (np.asarray(w), np.array(w, "float64"), np.from_dlpack(w), torch.from_dlpack(w)):
-        assert made.shape == (2, 3) and float(made.sum()) == 6
-        made[...] = 2
+    for copy in (np.asarray(w), np.array(w, "float64"), np.from_dlpack(w), torch.from_dlpack(w)):
+        assert copy.shape == (2, 3) and float(copy.sum()) == 6
+        copy[...] = 2
     assert w.numpy().sum() == 6
     with pytest.raises(ValueError, match="is a copy"):
         np.array(w, copy=False)

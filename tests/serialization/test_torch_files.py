@@ -27,23 +27,23 @@ class Runs:
         return os.mkdir, (str(self.folder),)
 
 
-def same(found, want, torch):
+def same(arrays, want, torch):
     if isinstance(want, torch.Tensor):
         if want.dtype == torch.bfloat16:
-            found, want = found.astype("float32"), want.float()
-        np.testing.assert_array_equal(found, want.detach().resolve_neg().numpy())
+            arrays, want = arrays.astype("float32"), want.float()
+        np.testing.assert_array_equal(arrays, want.detach().resolve_neg().numpy())
         return
     kinds = [each for each in (dict, tuple, list) if isinstance(want, each)]
-    assert isinstance(found, kinds[0] if kinds else type(want))
+    assert isinstance(arrays, kinds[0] if kinds else type(want))
     if isinstance(want, dict):
-        assert found.keys() == want.keys()
+        assert arrays.keys() == want.keys()
     if isinstance(want, dict | list | tuple):
         keys = want if isinstance(want, dict) else range(len(want))
-        assert len(found) == len(want)
+        assert len(arrays) == len(want)
         for key in keys:
-            same(found[key], want[key], torch)
+            same(arrays[key], want[key], torch)
     else:
-        assert found == want
+        assert arrays == want
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -73,19 +73,19 @@ def test_a_checkpoint_comes_back_as_torch_reads_it(path, torch, mmap, protocol):
         "size": torch.Size([2, 3]),
     }
     torch.save(checkpoint, path, pickle_protocol=protocol)
-    found = mg.load(path, mmap=mmap)
-    same(found, checkpoint, torch)
-    assert [view.flags.writeable for view in found["views"]] == [True, True, False]
-    found["model"]["0.weight"][0] = 7
+    arrays = mg.load(path, mmap=mmap)
+    same(arrays, checkpoint, torch)
+    assert [view.flags.writeable for view in arrays["views"]] == [True, True, False]
+    arrays["model"]["0.weight"][0] = 7
     assert mg.load(path)["model"]["0.weight"][0, 0, 0, 0] != 7
 
 
 def test_tensors_that_share_memory_share_it_again(path, torch):
     weight = torch.zeros(2, 3)
     torch.save({"a": weight, "b": weight, "row": weight[1]}, path)
-    found = mg.load(path)
-    found["a"][1, 2] = 5
-    assert found["b"][1, 2] == found["row"][2] == 5
+    arrays = mg.load(path)
+    arrays["a"][1, 2] = 5
+    assert arrays["b"][1, 2] == arrays["row"][2] == 5
 
 
 def test_objects_of_other_classes_are_placeholders_and_named(path, torch, monkeypatch):
@@ -97,8 +97,8 @@ def test_objects_of_other_classes_are_placeholders_and_named(path, torch, monkey
     )
     text = "objects of other classes, which are Unread: argparse.Namespace, posix.mkdir$"
     with pytest.warns(mg.MinigraphWarning, match=text):
-        found = mg.load(path)
-    assert str(found["list"]) == "[1, <unread argparse.Namespace>]"
+        arrays = mg.load(path)
+    assert str(arrays["list"]) == "[1, <unread argparse.Namespace>]"
     assert not folder.exists()
 
 
@@ -120,7 +120,7 @@ BOMB = b"\x80\x02(" + b"".join(b"\x89\x89\x86q%c" % i + b"h%ch%c\x86" % (i, i) f
 
 
 @pytest.mark.parametrize(
-    "made",
+    "members",
     [
         *(b"", b"\x80\x02", b"\x80\x02.", b"\x80\x02u.", b"\x80\x02}(K\x01u."),
         *(b"\x80\x02h\x05.", b"\x80\x02\x85.", b"\x80\x02}\x85R.", b"\x80\x02K\x01Q.", b"(lp0\n."),
@@ -131,8 +131,8 @@ BOMB = b"\x80\x02(" + b"".join(b"\x89\x89\x86q%c" % i + b"h%ch%c\x86" % (i, i) f
         b"\x80\x02}X\x01\x00\x00\x00ac__builtin__\neval\nX\x01\x00\x00\x001\x85o.",
     ],
 )
-def test_a_pickle_that_torch_does_not_write_is_an_error_of_one_line(path, made):
-    archive(path, made)
+def test_a_pickle_that_torch_does_not_write_is_an_error_of_one_line(path, members):
+    archive(path, members)
     with pytest.raises(mg.GraphError, match=r"model\.pt") as caught:
         mg.load(path)
     assert "\n" not in str(caught.value)
