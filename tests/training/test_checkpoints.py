@@ -86,9 +86,9 @@ def resumed(tmp_path_factory):
 
     def resume(state):
         mg.save(path, state)
-        made = loop.Classification(net, adam, sets, recipe, args)
-        made.resume(str(path), None)
-        return made
+        progress = loop.Classification(net, adam, sets, recipe, args)
+        progress.resume(str(path), None)
+        return progress
 
     return resume
 
@@ -127,6 +127,6 @@ def test_a_file_without_a_part_of_a_checkpoint_is_refused(checkpoint, resumed):
 
 def test_a_valid_checkpoint_is_resumed(checkpoint, resumed):
     whole = mg.load(checkpoint)
-    made = resumed({**whole, "progress": {**whole["progress"], "lr": 1}})
-    assert (made.lr, made.epoch, made.batch) == (1, 1, 10)
-    assert made.best_epoch in (1, 2) and 0 <= made.best_score <= 1
+    progress = resumed({**whole, "progress": {**whole["progress"], "lr": 1}})
+    assert (progress.lr, progress.epoch, progress.batch) == (1, 1, 10)
+    assert progress.best_epoch in (1, 2) and 0 <= progress.best_score <= 1

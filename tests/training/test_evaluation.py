@@ -32,10 +32,10 @@ def expected(net, x=X, labels=LABELS):
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 5, 10, 99])
 def test_loss_and_accuracy_are_means_over_all_examples_however_they_are_batched(batch_size):
     net = network()
-    found = evaluate(net, DataLoader((X, LABELS), batch_size), cg=GRAPH)
-    assert list(found) == ["loss", "accuracy"]
-    assert found == pytest.approx(expected(net), rel=1e-6)
-    assert all(type(value) is float for value in found.values())
+    means = evaluate(net, DataLoader((X, LABELS), batch_size), cg=GRAPH)
+    assert list(means) == ["loss", "accuracy"]
+    assert means == pytest.approx(expected(net), rel=1e-6)
+    assert all(type(value) is float for value in means.values())
 
 
 class WorldOfTwo(World):
@@ -105,9 +105,9 @@ def test_metrics_are_functions_of_outputs_and_target():
         "distances": lambda y, t: ops.sqrt(((y - t) ** 2).sum(axis=1)),
         "above": lambda y, t: y > t,
     }
-    found = evaluate(net, DataLoader((X, targets), 4), metrics, cg=GRAPH)
+    means = evaluate(net, DataLoader((X, targets), 4), metrics, cg=GRAPH)
     y = X @ net.weight.numpy().T + net.bias.numpy()
-    assert found == pytest.approx(
+    assert means == pytest.approx(
         {
             "squared": ((y - targets) ** 2).mean(),
             "distances": np.sqrt(((y - targets) ** 2).sum(1)).mean(),
@@ -129,13 +129,13 @@ def test_a_metric_with_a_weight_is_a_mean_over_all_that_weighs(batch_size, reduc
         return ops.cross_entropy(scores, tokens, reduction=reduction, **ignored), tokens != 0
 
     loader = DataLoader((scores, tokens), batch_size)
-    found = evaluate(
+    means = evaluate(
         nn.Identity(), loader, {"loss": loss, "examples": lambda y, t: y[:, 0, 0]}, GRAPH
     )
     logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
     losses = -np.take_along_axis(logs, tokens[:, None], 1)[:, 0]
-    assert found["loss"] == pytest.approx(losses[tokens != 0].mean(), rel=1e-5)
-    assert found["examples"] == pytest.approx(scores[:, 0, 0].mean(), rel=1e-5)
+    assert means["loss"] == pytest.approx(losses[tokens != 0].mean(), rel=1e-5)
+    assert means["examples"] == pytest.approx(scores[:, 0, 0].mean(), rel=1e-5)
 
 
 def test_a_network_may_have_several_inputs_and_masks_for_labels():
@@ -145,8 +145,8 @@ def test_a_network_may_have_several_inputs_and_masks_for_labels():
 
     scores = RNG.standard_normal((6, 3, 2, 2)).astype("float32")
     masks, labels = scores[:, :1] > 0, RNG.integers(0, 3, (6, 2, 2))
-    found = evaluate(Masked(), DataLoader((scores, masks, labels), 4), cg=GRAPH)
-    assert found["accuracy"] == pytest.approx(((scores * masks).argmax(1) == labels).mean())
+    means = evaluate(Masked(), DataLoader((scores, masks, labels), 4), cg=GRAPH)
+    assert means["accuracy"] == pytest.approx(((scores * masks).argmax(1) == labels).mean())
 
 
 @pytest.mark.parametrize(("dtype", "net_dtype"), [("float64", "float32"), ("float32", "float64")])
@@ -165,5 +165,5 @@ def test_floats_become_what_the_network_computes_in(dtype, net_dtype):
 def test_torch_loaders_give_batches_too(torch):
     data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(LABELS))
     net = network()
-    found = evaluate(net, torch.utils.data.DataLoader(data, 4), cg=GRAPH)
-    assert found == pytest.approx(expected(net), rel=1e-6)
+    means = evaluate(net, torch.utils.data.DataLoader(data, 4), cg=GRAPH)
+    assert means == pytest.approx(expected(net), rel=1e-6)

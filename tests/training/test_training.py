@@ -92,9 +92,9 @@ def test_at_the_end_the_share_of_time_spent_waiting_for_data_is_printed(tmp_path
 
 @pytest.mark.parametrize(("share", "advice"), [(0.1, False), (0.11, True)])
 def test_a_long_wait_for_data_prints_advice(share, advice):
-    made, _ = small_training()
-    made.train_batches.waiting = share
-    assert ("--workers" in made.describe_waiting()) == advice
+    training, _ = small_training()
+    training.train_batches.waiting = share
+    assert ("--workers" in training.describe_waiting()) == advice
 
 
 def test_the_bar_shows_speed_loss_accuracy_and_the_time_spent_waiting(tmp_path):
@@ -168,40 +168,40 @@ def small_training(train_images=20, test_images=7, batch_size=4):
     args = Namespace(model="net", data="synthetic", seed=0, workers=0, device=None)
     nn.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
-    made = loop.Classification(net, optim.SGD(net.parameters(), 0.1), sets, recipe, args)
-    return made, sets
+    training = loop.Classification(net, optim.SGD(net.parameters(), 0.1), sets, recipe, args)
+    return training, sets
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 7, 20])
 def test_the_accuracy_counts_every_test_image_once(batch_size):
-    made, (_, test_set) = small_training(batch_size=batch_size)
-    made.compile(mg.comp_graph("reference"))
-    weight, bias = made.net.state_dict().values()
+    training, (_, test_set) = small_training(batch_size=batch_size)
+    training.compile(mg.comp_graph("reference"))
+    weight, bias = training.net.state_dict().values()
     images, labels = zip(*map(test_set.__getitem__, range(len(test_set))), strict=True)
     scores = np.reshape(images, (7, 16)) @ weight.T + bias
     expected = np.mean(scores.argmax(1) == labels)
-    assert made.test(lambda: None)["accuracy"] == pytest.approx(expected)
+    assert training.test(lambda: None)["accuracy"] == pytest.approx(expected)
 
 
 def test_the_learning_rate_falls_to_a_tenth_each_time_its_epochs_have_passed():
-    made, _ = small_training()
-    made.compile(mg.comp_graph("reference"))
+    training, _ = small_training()
+    training.compile(mg.comp_graph("reference"))
     rates = []
     for epoch in range(3):
-        made.epoch, made.batch = epoch, 0
-        made.train_epoch(lambda: None)
-        rates.append(made.optimizer.lr)
+        training.epoch, training.batch = epoch, 0
+        training.train_epoch(lambda: None)
+        rates.append(training.optimizer.lr)
     np.testing.assert_allclose(rates, [0.1, 0.01, 0.001])
 
 
 def test_a_loss_that_is_no_number_stops_the_training():
-    made, _ = small_training()
-    made.net[1].bias.assign(np.full(3, np.nan, "float32"))
-    made.compile(mg.comp_graph("reference"))
+    training, _ = small_training()
+    training.net[1].bias.assign(np.full(3, np.nan, "float32"))
+    training.compile(mg.comp_graph("reference"))
     with pytest.raises(
         mg.GraphError, match=r"the loss is nan in epoch 1, batch 1; try .* below 0.1"
     ):
-        made.train_epoch(lambda: None)
+        training.train_epoch(lambda: None)
 
 
 # ---------------------------------------------------------------- the best weights
@@ -226,14 +226,14 @@ def test_the_best_weights_are_kept_where_the_last_lines_say(tmp_path):
 
 
 def test_only_a_higher_accuracy_replaces_the_best_weights(tmp_path):
-    made, _ = small_training()
+    training, _ = small_training()
     path = str(tmp_path / "best")
     kept = []
     for epoch, accuracy in enumerate((0.0, 0.5, 0.25, 0.5, 0.75)):
-        made.net[1].bias.assign(np.full(3, epoch, "float32"))
-        made.epoch, made.batch = epoch, 0
-        made.keep_best(accuracy, path)
-        kept.append((made.best_epoch, int(mg.load(path)["1.bias"][0]) + 1))
+        training.net[1].bias.assign(np.full(3, epoch, "float32"))
+        training.epoch, training.batch = epoch, 0
+        training.keep_best(accuracy, path)
+        kept.append((training.best_epoch, int(mg.load(path)["1.bias"][0]) + 1))
     assert kept == [(1, 1), (2, 2), (2, 2), (2, 2), (5, 5)]
 
 
