@@ -74,5 +74,5 @@ def test_a_signal_to_one_process_stops_all_after_the_same_batch(tmp_path, number
     assert 1 <= batch <= 8
     for folder in (stopped, whole):
         wait(started(2, folder, "--epochs", epoch + 1))
-    ended, wanted = (mg.load(folder / "checkpoint") for folder in (stopped, whole))
-    np.testing.assert_equal(ended, wanted)
+    ended, expected = (mg.load(folder / "checkpoint") for folder in (stopped, whole))
+    np.testing.assert_equal(ended, expected)

@@ -69,7 +69,7 @@ def test_a_missing_library_is_named_where_processes_were_launched(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("variables", "found"),
+    ("variables", "description"),
     [
         ({}, ("", 1)),
         ({"PMI_RANK": "1", "PMI_SIZE": "4"}, ("PMI_RANK", 4)),
@@ -78,10 +78,10 @@ def test_a_missing_library_is_named_where_processes_were_launched(monkeypatch):
         ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, ("", 1)),  # without an MPI
     ],
 )
-def test_launchers_are_known_by_their_variables(monkeypatch, variables, found):
+def test_launchers_are_known_by_their_variables(monkeypatch, variables, description):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert launcher.launched() == found
+    assert launcher.launched() == description
 
 
 def test_processes_of_one_machine_share_its_cores(monkeypatch):
@@ -99,7 +99,7 @@ def test_processes_of_one_machine_share_its_cores(monkeypatch):
 def test_processes_that_do_the_same_are_described_together():
     texts = {0: "waits for a", 2: "waits for a", 3: ""}
     busy = "no collective: it computes, is stopped or hangs"
-    wanted = f"each of processes 0, 2 waits for a; each of processes 1, 3 is in {busy}"
-    assert grouped_activities(4, texts) == wanted
+    expected = f"each of processes 0, 2 waits for a; each of processes 1, 3 is in {busy}"
+    assert grouped_activities(4, texts) == expected
     many = "each of processes 0, 1, 2, 3, 4, 5, 6, 7, 8 and 3 more has ended"
     assert grouped_activities(12, dict.fromkeys(range(12), "has ended")) == many
