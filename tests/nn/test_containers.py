@@ -106,7 +106,7 @@ def test_a_slice_appended_to_keeps_what_it_held():
 
 
 def test_dicts_of_modules_are_torchs(torch):
-    found = []
+    names = []
     for lib in (torch.nn, nn):
         x = lib.ModuleDict({"a": lib.Linear(2, 3), "b": lib.ReLU()})
         x["c"] = lib.Linear(3, 1)
@@ -122,10 +122,10 @@ def test_dicts_of_modules_are_torchs(torch):
             with pytest.raises(KeyError):
                 del x[gone]
         texts = (repr(x), list(x), list(x.keys()), list(map(repr, x.values())))
-        found.append((texts, len(x), list(x.state_dict()), [(k, repr(v)) for k, v in x.items()]))
+        names.append((texts, len(x), list(x.state_dict()), [(k, repr(v)) for k, v in x.items()]))
         x.clear()
         assert len(x) == 0
-    assert found[0] == found[1]
+    assert names[0] == names[1]
 
 
 class Net(nn.Module):

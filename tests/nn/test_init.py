@@ -39,15 +39,15 @@ def test_distributions_are_torchs(name, kwargs, dtype, torch):
     parameter = made(dtype=dtype)
     nn.manual_seed(0)
     assert getattr(init, name)(parameter, **kwargs) is parameter
-    got = parameter.numpy().astype(float)
+    result = parameter.numpy().astype(float)
     spread = want.std().item()
     at = [0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1]
-    quantiles = [np.quantile(x.ravel(), at) for x in (got, want.numpy())]
+    quantiles = [np.quantile(x.ravel(), at) for x in (result, want.numpy())]
     bounded = name.endswith("uniform_") or abs(quantiles[0][-1]) < 3.5 * spread
     here = slice(None) if bounded else slice(1, -1)
     np.testing.assert_allclose(quantiles[0][here], quantiles[1][here], atol=0.1 * spread)
     if "b" in kwargs and name == "trunc_normal_":
-        assert kwargs["a"] <= got.min() < got.max() <= kwargs["b"]
+        assert kwargs["a"] <= result.min() < result.max() <= kwargs["b"]
 
 
 def test_a_truncated_normal_distribution_is_right_far_in_its_tail():

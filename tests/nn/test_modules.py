@@ -21,12 +21,12 @@ from minigraph.errors import GraphError
 def test_parts_are_listed_as_in_torch():
     net = Net()
     assert [name for name, _ in net.named_children()] == ["layer1", "fc"]
-    for found, expected in (
+    for listed, expected in (
         (net.layer1.named_modules(), " 0 0.conv1 0.bn1 1 1.conv1 1.bn1"),
         (net.layer1[0].named_parameters(), "conv1.weight bn1.weight bn1.bias"),
         (net.layer1[0].named_buffers(), "bn1.running_mean bn1.running_var bn1.num_batches_tracked"),
     ):
-        assert " ".join(name for name, _ in found) == expected
+        assert " ".join(name for name, _ in listed) == expected
     assert [*map(id, net.parameters())] == [id(p) for _, p in net.named_parameters()]
     assert not any(p.trainable for p in net.buffers())
 

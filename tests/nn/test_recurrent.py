@@ -35,13 +35,13 @@ def assert_torchs(ours, theirs, arrays, form=lambda x, *hx: (x, *hx), level=3):
     wrt = [*inputs, *ours.parameters()]
     loss = sum(ops.sum(ops.sin(y)) for y in ys)
     cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
-    got = cg.compile(inputs, [*ys, *mg.grad(loss, wrt)])(*arrays)
+    result = cg.compile(inputs, [*ys, *mg.grad(loss, wrt)])(*arrays)
     tensors = [torch.tensor(x, requires_grad=True) for x in arrays]
     want = leaves(theirs(*form(*tensors)))
     total = sum(torch.sin(y).sum() for y in want)
     want = [*want, *torch.autograd.grad(total, [*tensors, *theirs.parameters()])]
-    assert len(got) == len(want)
-    for a, b in zip(got, want, strict=True):
+    assert len(result) == len(want)
+    for a, b in zip(result, want, strict=True):
         np.testing.assert_allclose(a, b.detach().numpy(), rtol=1e-4, atol=2e-6)
 
 

@@ -40,8 +40,8 @@ def assert_attention_is_torchs(xs, kwargs):
             }
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **tensors)
 
-    for got, want in zip(ours(Ours(), xs), theirs(Theirs(), xs), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+    for result, want in zip(ours(Ours(), xs), theirs(Theirs(), xs), strict=True):
+        np.testing.assert_allclose(result, want, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(("length", "keys"), [(256, 256), (515, 515), (300, 140), (300, 400)])
@@ -80,13 +80,13 @@ def test_a_query_that_sees_no_key_gets_zeros_and_finite_gradients(mask, level, d
     y = ops.scaled_dot_product_attention(*inputs, hidden)
     grads = mg.grad(ops.square(y).sum(), inputs)
     cg = mg.comp_graph(options={"graph_opt_level": level})
-    got = cg.compile(inputs, [y, *grads])(*(x.astype(y.dtype) for x in (QUERY, KEY, VALUE)))
-    given = [as_tensor(x) for x in (QUERY, KEY, VALUE)]
-    masked = torch.tensor(mask) if mask.dtype == bool else torch.tensor(mask).to(given[0].dtype)
-    want = torch.nn.functional.scaled_dot_product_attention(*given, masked)
-    wants = [want, *torch.autograd.grad(want.square().sum(), given)]
-    assert (got[0][1, :, :3] == 0).all()
-    for mine, other in zip(got, wants, strict=True):
+    result = cg.compile(inputs, [y, *grads])(*(x.astype(y.dtype) for x in (QUERY, KEY, VALUE)))
+    operands = [as_tensor(x) for x in (QUERY, KEY, VALUE)]
+    masked = torch.tensor(mask) if mask.dtype == bool else torch.tensor(mask).to(operands[0].dtype)
+    want = torch.nn.functional.scaled_dot_product_attention(*operands, masked)
+    wants = [want, *torch.autograd.grad(want.square().sum(), operands)]
+    assert (result[0][1, :, :3] == 0).all()
+    for mine, other in zip(result, wants, strict=True):
         other = other.detach().double().numpy()
         close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
         np.testing.assert_allclose(mine.astype("float64"), other, **close)
@@ -105,14 +105,14 @@ def test_a_masked_softmax_is_zero_where_nothing_is_left(level):
     (dx,) = mg.grad(ops.square(masked).sum(), [x])
     value = floats(3, 4)
     cg = mg.comp_graph(options={"graph_opt_level": level})
-    got, dx, unmasked = cg.compile([x], [masked, dx, plain])(value)
+    result, dx, unmasked = cg.compile([x], [masked, dx, plain])(value)
     e = np.exp(value) * mask
     want = e / np.maximum(e.sum(1, keepdims=True), 1e-300)
-    np.testing.assert_allclose(got, want, rtol=1e-12)
+    np.testing.assert_allclose(result, want, rtol=1e-12)
     np.testing.assert_allclose(
         dx, 2 * want * (want - (want * want).sum(1, keepdims=True)), rtol=1e-9, atol=1e-15
     )
-    np.testing.assert_array_equal(unmasked[:2], got[:2])
+    np.testing.assert_array_equal(unmasked[:2], result[:2])
     assert np.isnan(unmasked[2]).all()
 
 
@@ -149,11 +149,11 @@ def test_attention_with_heads_is_torchs(batch_first, masks):
     node = mg.input("x", x.shape, "float64")
     t = torch.tensor(x, requires_grad=True)
     want = theirs_module(t, t, t, **tensors)
-    got = module(node, node, node, **masks)
-    (dx,) = mg.grad(ops.sum(got[0] * weights(got[0].shape)), [node])
-    (want[0] * torch.from_numpy(weights(got[0].shape))).sum().backward()
-    wanted = [y.detach().numpy() for y in (*want, t.grad)]
-    for mine, other in zip(Graph((node,), (*got, dx))(x), wanted, strict=True):
+    result = module(node, node, node, **masks)
+    (dx,) = mg.grad(ops.sum(result[0] * weights(result[0].shape)), [node])
+    (want[0] * torch.from_numpy(weights(result[0].shape))).sum().backward()
+    expected = [y.detach().numpy() for y in (*want, t.grad)]
+    for mine, other in zip(Graph((node,), (*result, dx))(x), expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-12)
 
 
@@ -183,9 +183,9 @@ def test_an_encoder_is_torchs(has_norm, masks):
     module.load_state_dict(theirs_module.state_dict())
     tensors = {k: torch.from_numpy(v) if hasattr(v, "shape") else v for k, v in masks.items()}
     x = mg.input("x", SEQUENCE.shape, "float64")
-    got = Graph((x,), (module(x, **masks),))(SEQUENCE)[0]
+    result = Graph((x,), (module(x, **masks),))(SEQUENCE)[0]
     want = theirs_module(torch.tensor(SEQUENCE), **tensors).detach().numpy()
-    np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(result, want, rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("level", [0, 3])

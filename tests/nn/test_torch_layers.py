@@ -50,8 +50,8 @@ def test_activations_are_torchs(xs, call):
 def test_an_elu_does_not_overflow_where_it_is_not_exponential():
     x = mg.input("x", (2,))
     y = ops.elu(x)
-    got = Graph((x,), (y, *mg.grad(y.sum(), [x])))(np.array([1e4, -1e4], "float32"))
-    np.testing.assert_array_equal(got, [[1e4, -1], [1, 0]])
+    result = Graph((x,), (y, *mg.grad(y.sum(), [x])))(np.array([1e4, -1e4], "float32"))
+    np.testing.assert_array_equal(result, [[1e4, -1], [1, 0]])
 
 
 IMAGES = floats(2, 4, 5, 6)
@@ -171,8 +171,8 @@ def test_a_negative_token_is_an_error_of_vectors_and_of_gradients(level, padding
     table = nn.Embedding(5, 3, padding_idx)
     x = mg.input("x", (2, 2), dtype)
     y = table(x)
-    for wanted in (y, mg.grad(y.sum(), [table.weight])[0]):
-        function = mg.comp_graph(options={"graph_opt_level": level}).compile([x], wanted)
+    for expected in (y, mg.grad(y.sum(), [table.weight])[0]):
+        function = mg.comp_graph(options={"graph_opt_level": level}).compile([x], expected)
         function([[0, 4], [4, 1]])
         with pytest.raises(mg.GraphError, match=r"token -1 at \(1, 0\) is not in 0 \.\.\. 4"):
             function([[0, 4], [-1, 1]])

@@ -75,21 +75,21 @@ def test_a_plain_cross_entropy_is_one_op_at_level_2_whatever_its_reduction(reduc
 
 def test_a_class_of_probability_0_adds_nothing_to_a_divergence():
     target = np.where(X > 1, 0, share(4, 5))
-    got = ops.kl_div(LOG, target, reduction="batchmean")
+    result = ops.kl_div(LOG, target, reduction="batchmean")
     want = torch.nn.functional.kl_div(
         torch.tensor(LOG), torch.tensor(target), reduction="batchmean"
     )
-    np.testing.assert_allclose(Graph((), (got,))()[0], want.item(), rtol=1e-12)
+    np.testing.assert_allclose(Graph((), (result,))()[0], want.item(), rtol=1e-12)
 
 
 def test_a_probability_of_0_or_1_has_a_finite_loss_as_in_torch():
     x, target = np.array([0, 0, 1, 1, 1e-30]), np.array([0.0, 1, 0, 1, 1])
     node = mg.input("x", x.shape, "float64")
     losses = ops.binary_cross_entropy(node, target, reduction="none")
-    got, gradient = Graph((node,), (losses, *mg.grad(losses.sum(), [node])))(x)
+    result, gradient = Graph((node,), (losses, *mg.grad(losses.sum(), [node])))(x)
     want = torch.nn.functional.binary_cross_entropy(
         torch.tensor(x), torch.tensor(target), reduction="none"
     )
-    np.testing.assert_allclose(got, want)
+    np.testing.assert_allclose(result, want)
     assert np.isfinite(gradient).all()
     assert np.isnan(Graph((node,), (losses,))(x * np.nan)[0]).all()

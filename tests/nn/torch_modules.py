@@ -55,14 +55,16 @@ def assert_torchs(call, xs, training=True, rtol=1e-9, **arrays):
     tensors = {name: torch.tensor(value) for name, value in arrays.items()}
     theirs_module = eval(call, {**vars(torch.nn), **tensors}).double().train(training)
     name = call.partition("(")[0]
-    names, wanted = ([*inspect.signature(getattr(lib, name)).parameters] for lib in (nn, torch.nn))
+    names, expected = (
+        [*inspect.signature(getattr(lib, name)).parameters] for lib in (nn, torch.nn)
+    )
     if "dtype" in names:
         call = f"{call[:-1]}{'' if call.endswith('()') else ', '}dtype='float64')"
     module = eval(call, {**vars(nn), **arrays}).train(training)
     if name not in SHOWN_OTHERWISE and "Loss" not in name:
         assert repr(module) == repr(theirs_module)
         first = names[: names.index("dtype") if "dtype" in names else None][:3]
-        assert first == wanted[: len(first)]
+        assert first == expected[: len(first)]
     with torch.no_grad():
         tensors = [*theirs_module.parameters(), *theirs_module.buffers()]
         for i, p in enumerate(x for x in tensors if x.is_floating_point()):
@@ -75,6 +77,6 @@ def assert_torchs(call, xs, training=True, rtol=1e-9, **arrays):
     theirs_module.load_state_dict(
         {k: torch.from_numpy(np.array(v)) for k, v in module.state_dict().items()}
     )
-    for got, want in zip(ours(module, xs), theirs(theirs_module, xs), strict=True):
-        assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-11)
+    for result, want in zip(ours(module, xs), theirs(theirs_module, xs), strict=True):
+        assert result.shape == want.shape
+        np.testing.assert_allclose(result, want, rtol=rtol, atol=1e-11)
