@@ -177,16 +177,10 @@ def one_compiler(worker_id):
 # the time.  Left out are also those that compare with what another process computes.
 QUICK = "-Og"
 WITHOUT_KERNELS = (
-    *("compiler", "data", "debug", "graph", "inspect", "nn", "onnx", "optim", "program"),
-    *(
-        "pytorch",
-        "runtime",
-        "ops/test_scan",
-        "ops/test_array",
-        "ops/test_advanced",
-        "ops/test_observation",
-    ),
-    *("ops/test_interpolation", "test_autodiff", "test_docs", "passes/library", "test_torch_hints"),
+    *("bench", "compiler", "data", "debug", "graph", "inspect", "nn", "onnx", "optim"),
+    *("program", "pytorch", "runtime", "passes/library", "ops/test_scan"),
+    *("ops/test_array", "ops/test_advanced", "ops/test_observation", "ops/test_interpolation"),
+    *("test_autodiff", "test_docs", "test_torch_hints"),
 )
 _quickly_compiled = {}  # functions by name, apart from those of the same kernels with all flags
 
