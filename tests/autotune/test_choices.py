@@ -52,13 +52,13 @@ def candidate(name, make=None, scratch=0):
     return Candidate(name, LAYOUTS[0], make or (lambda: Made(name, scratch)))
 
 
-def chosen(found):
-    return found.choose(X, [X.spec.strides])
+def chosen(algorithm):
+    return algorithm.choose(X, [X.spec.strides])
 
 
 def test_equal_problems_share_a_choice_and_so_a_kernel():
-    found = choices(candidate("a"))
-    first, second = chosen(found), chosen(found)
+    algorithm = choices(candidate("a"))
+    first, second = chosen(algorithm), chosen(algorithm)
     assert first is second and first.kernel is second.kernel
 
 
@@ -69,28 +69,28 @@ def test_without_measurements_the_first_that_can_be_made_is_taken():
 
 @pytest.mark.parametrize(("limit", "name"), [(None, "a"), (50, "b"), (5, "a")])
 def test_a_limit_on_the_workspace_holds_unless_nothing_keeps_it(limit, name):
-    found = choices(candidate("a", None, 100), candidate("b", None, 10), workspace_limit=limit)
-    assert chosen(found).kernel.algorithm == name
+    algorithm = choices(candidate("a", None, 100), candidate("b", None, 10), workspace_limit=limit)
+    assert chosen(algorithm).kernel.algorithm == name
 
 
 def test_a_kernel_is_made_once_to_be_measured_and_chosen():
-    made = []
+    subjects = []
 
     def make():
-        made.append(Made("a"))
-        return made[-1]
+        subjects.append(Made("a"))
+        return subjects[-1]
 
     choice = chosen(choices(candidate("slow", Slow), candidate("a", make), mode="tune"))
-    assert [choice.kernel] == made and choice.measurement.name == "a"
+    assert [choice.kernel] == subjects and choice.measurement.name == "a"
     assert choice.all_measurements[1] == choice.measurement
 
 
 def test_what_failed_is_not_chosen_again():
-    found = choices(candidate("a"), mode="tune")
-    first = chosen(found)
-    found.quarantine(first, "it failed")
+    algorithm = choices(candidate("a"), mode="tune")
+    first = chosen(algorithm)
+    algorithm.quarantine(first, "it failed")
     with pytest.warns(mg.MinigraphWarning, match=r"each algorithm of onednn .* run time: it fail"):
-        second = chosen(found)
+        second = chosen(algorithm)
     assert second.kernel is None and second.all_measurements[0].error.endswith("it failed")
 
 
@@ -104,12 +104,12 @@ def test_a_candidate_that_there_was_no_memory_to_measure_is_left_to_the_heuristi
 
     broken = Made("broken")
     broken.run = refuse
-    found = choices(
+    algorithm = choices(
         candidate("broken", lambda: broken), candidate("large", lambda: Large("large")), mode="tune"
     )
     with pytest.warns(mg.MinigraphWarning, match="could not be measured"):
-        assert chosen(found).kernel is broken
-    found = choices(candidate("large", lambda: Large("large")), candidate("a"), mode="tune")
-    first = chosen(found)
-    found.quarantine(first, "it failed")
-    assert chosen(found).kernel.algorithm == "large"
+        assert chosen(algorithm).kernel is broken
+    algorithm = choices(candidate("large", lambda: Large("large")), candidate("a"), mode="tune")
+    first = chosen(algorithm)
+    algorithm.quarantine(first, "it failed")
+    assert chosen(algorithm).kernel.algorithm == "large"

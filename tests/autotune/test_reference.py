@@ -86,17 +86,17 @@ def test_sums_of_operands_give_the_sums_of_the_result(shape, dtype):
     for problem in problems(*shape):
         narrow = [x.astype(mg.graph.Spec((), dtype).dtype) for x in inputs_of(problem)]
         y = numpy_results(problem, narrow)[0].astype(narrow[0].dtype)
-        found, wanted = checksums(problem.sums, lambda x: x, y, narrow)
-        assert found.shape == wanted.shape and found.dtype == wanted.dtype == np.float32
+        results, expected = checksums(problem.sums, lambda x: x, y, narrow)
+        assert results.shape == expected.shape and results.dtype == expected.dtype == np.float32
         allowed = TOLERANCE[dtype] * root_mean_square(y, 1 << 16)
-        assert largest_difference(found, wanted, 1 << 16) < 0.7 * allowed
+        assert largest_difference(results, expected, 1 << 16) < 0.7 * allowed
 
 
 def test_results_whose_sums_are_right_are_taken():
     for problem in problems(*SHAPES[0]):
         xs = inputs_of(problem)
-        found = compared_with(problem, xs)
-        assert np.array_equal(found[0], numpy_results(problem, xs)[0])
+        error = compared_with(problem, xs)
+        assert np.array_equal(error[0], numpy_results(problem, xs)[0])
 
 
 def spoilers(size):

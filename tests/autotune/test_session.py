@@ -290,9 +290,9 @@ def test_a_process_that_holds_the_measuring_lock_is_waited_for_once(store, monke
 def test_a_loaded_file_goes_before_the_store(store):
     start(store).tables(nodes(two()))
     entry = measured("small", measurement("a", 7.0))
-    found = start(store, loaded={entry.key: entry}).tables(nodes(two()))
-    assert origins(found) == {"small": "loaded file", "large": "stored"}
-    assert found["small"].measurements[0].seconds == 7.0
+    tables = start(store, loaded={entry.key: entry}).tables(nodes(two()))
+    assert origins(tables) == {"small": "loaded file", "large": "stored"}
+    assert tables["small"].measurements[0].seconds == 7.0
     elsewhere = measured("twice", measurement("a"))
     assert start(None, "cached", loaded={elsewhere.key: elsewhere}).tables(nodes(two())) == {}
 

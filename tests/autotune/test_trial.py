@@ -128,8 +128,8 @@ def test_scratch_is_not_cleared_before_a_candidate_that_counts_on_it():
 def test_a_smaller_scratch_is_guarded_where_a_larger_one_was():
     large = Wrong(lambda i, o, s: s.fill(7), scratch=1000)
     small = Wrong(lambda i, o, s: write_at(s, 0), scratch=10)
-    found = errors(candidate("large", large), candidate("small", small), shape=(0, 3))
-    assert found == {"small": "wrote outside its results and scratch"}
+    failures = errors(candidate("large", large), candidate("small", small), shape=(0, 3))
+    assert failures == {"small": "wrote outside its results and scratch"}
 
 
 def test_a_candidate_that_cannot_be_made_is_kept_with_its_error():
@@ -167,8 +167,8 @@ def test_an_error_of_memory_or_of_the_device_is_not_the_candidates(at):
             raise DeviceLost(f"the device is lost; {name} ran last")
 
     for error, bench in ((MemoryError("too much"), Workbench()), (OSError(), Lost())):
-        wanted = type(error) if isinstance(error, MemoryError) else DeviceLost
-        with pytest.raises(wanted, match=r"too much|fails ran last"):
+        expected = type(error) if isinstance(error, MemoryError) else DeviceLost
+        with pytest.raises(expected, match=r"too much|fails ran last"):
             errors(candidate("fails", Fails(error)), workbench=bench)
 
 
@@ -186,8 +186,8 @@ def test_rounding_in_a_lower_precision_is_allowed_where_the_candidate_says_so():
         def run(self, inputs, outputs, scratch):
             outputs[0][...] = inputs[0] * 2.007
 
-    found = errors(candidate("a", Rounds()), candidate("b", Rounds(), precision="tf32"))
-    assert list(found) == ["a"]
+    failures = errors(candidate("a", Rounds()), candidate("b", Rounds(), precision="tf32"))
+    assert list(failures) == ["a"]
     assert not errors(candidate("a", Rounds()), dtype="float16")  # whose own rounding is larger
 
 
@@ -282,8 +282,8 @@ def test_nothing_half_measured_is_kept(clock):
     def measured_by(deadline):
         clock.now = 0.0
         mg.autotune.reset_stats()
-        found = measure(FakeProblem(candidate("a", Twice(clock, 0.1))), deadline, clock)
-        return found and found.measurements[0].rounds, mg.autotune.stats().measurements
+        table = measure(FakeProblem(candidate("a", Twice(clock, 0.1))), deadline, clock)
+        return table and table.measurements[0].rounds, mg.autotune.stats().measurements
 
     assert measured_by(0.45) == (3, 1)
     assert measured_by(0.25) == (None, 0)

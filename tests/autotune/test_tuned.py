@@ -147,7 +147,7 @@ def test_the_report_has_heuristics_without_times(folder):
 
 def test_tune_measures_a_few_of_what_exhaustive_does_and_is_stored_and_frozen_alike(empty):
     first = compiled()
-    few, made = work()
+    few, compilations = work()
     measured = [a for a in algorithms(first) if a.origin == "measured"]
     for a in measured:
         alike = [c for c in a.candidates if " ".join(c.layouts) == a.layout]
@@ -159,7 +159,7 @@ def test_tune_measures_a_few_of_what_exhaustive_does_and_is_stored_and_frozen_al
         again = compiled(autotune=mode)
         assert choices(again) == choices(first)
         assert origins(again) == {"stored", "predicted"}
-    assert (work(), mg.autotune.stats().misses) == ((few, made), len(algorithms(first)))
+    assert (work(), mg.autotune.stats().misses) == ((few, compilations), len(algorithms(first)))
     assert origins(compiled(autotune="exhaustive")) == {"measured"}
     assert work()[0] > 2 * few
     assert origins(compiled()) == {"stored"}
@@ -230,13 +230,13 @@ def broken(monkeypatch):
     def break_(*names, written=None, count=1):
         left = [count]
 
-        def made(self, way, *args):
+        def init(self, way, *args):
             real(self, way, *args)
             if way.name in names and written in (None, way.output[0]) and left[0]:
                 left[0] -= 1
                 self.primitives[-1].primitive = c_void_p()  # an error status when it is run
 
-        monkeypatch.setattr(onednn_kernel.OneDnnKernel, "__init__", made)
+        monkeypatch.setattr(onednn_kernel.OneDnnKernel, "__init__", init)
 
     return break_
 
@@ -258,9 +258,9 @@ def test_an_algorithm_that_fails_costs_no_result_and_is_not_chosen_again(
     broken(failing.name, written=WRITTEN[op])
     function = compiled(net, bulk=bulk)
     with pytest.warns(mg.MinigraphWarning, match=f"{op} .*NumPy computed it instead") as warned:
-        got = trained(function, net)
+        result = trained(function, net)
     assert len(warned) == 1
-    np.testing.assert_allclose(got, as_written, **close())
+    np.testing.assert_allclose(result, as_written, **close())
     quarantined = {
         (a.subject, c.name, " ".join(c.layouts), a.op)
         for a in algorithms(function)
@@ -286,15 +286,15 @@ def test_an_algorithm_that_fails_in_a_step_that_python_runs_costs_no_result(
 
     def routines_alone(sources, on_disk):
         routines = {walker.WALKER.name, onednn_kernel.EXECUTE.name}
-        found = functions(sources, on_disk)
-        return {name: at if name in routines else 0 for name, at in found.items()}
+        addresses = functions(sources, on_disk)
+        return {name: at if name in routines else 0 for name, at in addresses.items()}
 
     monkeypatch.setattr(compiler.KERNELS, "functions", routines_alone)
     function = compiled(net)
     assert function.report().launches > 1
     with pytest.warns(mg.MinigraphWarning, match="NumPy computed it instead"):
-        got = trained(function, net)
-    np.testing.assert_allclose(got, as_written, **close())
+        result = trained(function, net)
+    np.testing.assert_allclose(result, as_written, **close())
     assert (activated.subject, activated.name, activated.layout) not in choices(function)
 
 
@@ -307,8 +307,8 @@ def test_a_function_whose_algorithms_all_fail_computes_the_same_and_settles(fold
     function = compiled(net)
     losses = trained(function, net, steps=7)[:7]
     bound = function.report().seconds["bind"]
-    got = np.array([*losses, *trained(function, net, steps=1)])
-    np.testing.assert_allclose(got, want, **close())
+    result = np.array([*losses, *trained(function, net, steps=1)])
+    np.testing.assert_allclose(result, want, **close())
     assert function.report().seconds["bind"] == bound
 
 
