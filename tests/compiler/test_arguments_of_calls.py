@@ -35,7 +35,7 @@ def test_an_input_may_be_called_self(cg):
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"),
+    ("dtype", "taken"),
     [
         ("float64", "float32"),
         ("float16", "float32"),
@@ -52,9 +52,9 @@ def test_an_input_may_be_called_self(cg):
         ("uint64", "int32"),
     ],
 )
-def test_an_argument_is_cast_by_the_same_kind_rule(cg, given, taken):
-    given = ml_dtypes.bfloat16 if given == "bfloat16" else given
-    y = increment(cg, (3,), taken)(np.array([0, 1, 1], given))
+def test_an_argument_is_cast_by_the_same_kind_rule(cg, dtype, taken):
+    dtype = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    y = increment(cg, (3,), taken)(np.array([0, 1, 1], dtype))
     assert y.dtype == mg.input("x", (3,), taken).dtype
     np.testing.assert_array_equal(y.astype("float64"), [1, 2, 2])
 
@@ -97,14 +97,14 @@ LAYOUTS = {
 def test_an_argument_may_lie_in_memory_in_any_way(cg, layout):
     value = real(4, 5)
     function = increment(cg, (4, 5))
-    given = LAYOUTS[layout](value)
-    np.testing.assert_array_equal(function(given), value + 1)
-    np.testing.assert_array_equal(np.asarray(given, np.float32), value)
+    argument = LAYOUTS[layout](value)
+    np.testing.assert_array_equal(function(argument), value + 1)
+    np.testing.assert_array_equal(np.asarray(argument, np.float32), value)
 
 
 def test_a_broadcast_argument_is_read_right(cg):
-    given = np.broadcast_to(real(5), (4, 5))
-    np.testing.assert_array_equal(increment(cg, (4, 5))(given), given + 1)
+    argument = np.broadcast_to(real(5), (4, 5))
+    np.testing.assert_array_equal(increment(cg, (4, 5))(argument), argument + 1)
 
 
 @pytest.mark.parametrize("value", [2.0, 2, True, np.float32(2), np.int8(2), np.array(2.0)])
@@ -117,8 +117,8 @@ def test_an_argument_without_axes_is_a_number(cg, value):
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
 def test_an_argument_may_be_empty(cg, shape):
     x = mg.input("x", shape)
-    for given in (np.empty(shape), np.empty(shape, "int64")):
-        y, total = cg.compile([x], [x + 1, x.sum()])(given)
+    for argument in (np.empty(shape), np.empty(shape, "int64")):
+        y, total = cg.compile([x], [x + 1, x.sum()])(argument)
         assert y.shape == shape
         assert total == 0
 
@@ -157,12 +157,12 @@ class WithInterface:
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "float64"])
 def test_an_argument_may_be_anything_that_turns_into_an_array(cg, kind, layout):
     value = real(4, 5)
-    given = kind(LAYOUTS[layout](value))
-    np.testing.assert_array_equal(increment(cg, (4, 5))(given), value + 1)
+    argument = kind(LAYOUTS[layout](value))
+    np.testing.assert_array_equal(increment(cg, (4, 5))(argument), value + 1)
     with pytest.raises(mg.ShapeError):
-        increment(cg, (5, 4))(given)
+        increment(cg, (5, 4))(argument)
     with pytest.raises(mg.DTypeError):
-        increment(cg, (4, 5), "int32")(given)
+        increment(cg, (4, 5), "int32")(argument)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])

@@ -79,8 +79,8 @@ def test_a_function_of_any_size_can_be_frozen():
     frozen = graph(3).compile([x], net(x), freeze=True)
     plain = graph(3).compile([x], net(x))
     for count in (1, 4):
-        given = images(count, (count, *SHAPE[1:]))
-        np.testing.assert_allclose(frozen(given), plain(given), rtol=1e-5, atol=1e-5)
+        batch = images(count, (count, *SHAPE[1:]))
+        np.testing.assert_allclose(frozen(batch), plain(batch), rtol=1e-5, atol=1e-5)
 
 
 @needs_onednn
@@ -123,8 +123,8 @@ def test_tuning_measures_kernels_whose_weights_are_ready(tmp_path, monkeypatch):
     names = {m.name for m in one.candidates if not m.error}
     assert names == {m.name for m in other.candidates if not m.error}
     assert winograd.NAME in names
-    given = images(2, (1, c, 12, 12))
-    np.testing.assert_allclose(frozen(given), plain(given), rtol=1e-4, atol=1e-4)
+    batch = images(2, (1, c, 12, 12))
+    np.testing.assert_allclose(frozen(batch), plain(batch), rtol=1e-4, atol=1e-4)
 
 
 def test_the_weights_of_a_layer_are_kept_once():

@@ -38,11 +38,11 @@ def test_a_dict_of_expressions_gives_a_dict_of_arrays(device, level):
     step = cg.compile([x], outputs, {w: w + 1})
     outputs.clear()  # what the function returns was said when it was compiled
     for call in range(2):
-        found = step(np.ones(3))
-        assert list(found) == ["loss", "next", 7]
-        assert found["loss"] == 3 * call
-        np.testing.assert_array_equal(found["next"], [2, 2, 2])
-        assert found[7] == 2
+        results = step(np.ones(3))
+        assert list(results) == ["loss", "next", 7]
+        assert results["loss"] == 3 * call
+        np.testing.assert_array_equal(results["next"], [2, 2, 2])
+        assert results[7] == 2
     assert cg.compile([x], {})(np.ones(3)) == {}
 
 

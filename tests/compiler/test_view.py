@@ -36,8 +36,8 @@ def look(capsys, *arguments, status=0):
 def test_a_program_is_run_and_what_it_compiled_is_shown_and_compared(folder, capsys):
     for level in (1, 3):
         page = folder / f"{level}.html"
-        said = look(capsys, "view", "--out", page, folder / "program.py", level)
-        assert said.startswith(f"{page}: ")
+        errors = look(capsys, "view", "--out", page, folder / "program.py", level)
+        assert errors.startswith(f"{page}: ")
         assert from_file(page)[0].options["graph_opt_level"] == level
     assert str(folder / "1.html") in look(capsys, "view", folder / "1.html")
     behind = look(capsys, "view", folder / "program.py", 1, "--out", folder / "2.html")
@@ -68,5 +68,5 @@ def test_what_cannot_be_looked_at_is_an_error_of_one_line(folder, capsys):
         (("view", folder / "none.html"), "none.html cannot be read: No such file or directory"),
         (("diff", folder / "kept.json"), "kept.json holds 1 function; give another file"),
     ):
-        said = look(capsys, *arguments, status=1)
-        assert why in said and said.count("\n") == 1
+        errors = look(capsys, *arguments, status=1)
+        assert why in errors and errors.count("\n") == 1
