@@ -1,4 +1,7 @@
-"""Writing a file of arrays is all or nothing."""
+"""Writing a file of arrays is all or nothing.
+
+That a writer which hangs is not waited for without limit is a test of `cache/test_cache_file.py`.
+"""
 
 import contextlib
 import fcntl
@@ -14,7 +17,6 @@ from other_user import OTHER, as_root
 
 import minigraph as mg
 from minigraph.errors import GraphError
-from minigraph.platform import regular_file
 from minigraph.serialization import load, save
 
 
@@ -120,16 +122,6 @@ state = {"a": numpy.full(1 << 20, int(sys.argv[2]), numpy.uint8)}
 while True:
     minigraph.serialization.save(sys.argv[1], state)
 """
-
-
-def test_a_writer_that_does_not_end_is_not_waited_for_without_limit(path, monkeypatch):
-    monkeypatch.setattr(regular_file, "LOCK_TIMEOUT", 0.1)
-    with open(path.with_name(f".{path.name}.tmp"), "xb") as stopped:
-        fcntl.flock(stopped, fcntl.LOCK_EX)
-        with pytest.raises(GraphError, match="another process holds it"):
-            mg.save(path, {"x": np.ones(2)})
-    mg.save(path, {"x": np.ones(2)})
-    assert os.listdir(path.parent) == [path.name]
 
 
 def test_writers_of_a_file_take_turns_and_what_they_leave_when_killed_goes(path):
