@@ -1,5 +1,6 @@
 """Networks of images whose sizes the calls give."""
 
+import numpy as np
 from small_functions import real
 
 import minigraph as mg
@@ -101,5 +102,19 @@ class _Encoder(nn.Module):
 def loss_and_gradients(network, x):
     y = network(x)
     loss = (y * ops.cos(y)).mean()
-    wanted = [x] + (list(network.parameters()) if isinstance(network, nn.Module) else [])
-    return [y, loss, *mg.grad(loss, wanted)]
+    variables = [x] + (list(network.parameters()) if isinstance(network, nn.Module) else [])
+    return [y, loss, *mg.grad(loss, variables)]
+
+
+def check_sizes(make, symbolic, shapes):
+    """Assert that a function of symbolic sizes has the bits of one for each of the shapes."""
+    nn.manual_seed(0)
+    network = make()
+    cg = mg.comp_graph("reference", {"graph_opt_level": 0})
+    x = mg.input("x", symbolic)
+    function = cg.compile([x], loss_and_gradients(network, x))
+    for shape in shapes:
+        fixed = mg.input("x", shape)
+        expected = cg.compile([fixed], loss_and_gradients(network, fixed))(real(*shape))
+        for y, of_fixed in zip(function(real(*shape)), expected, strict=True):
+            np.testing.assert_array_equal(y, of_fixed, strict=True)

@@ -1,8 +1,7 @@
 """Functions of images whose height and width the calls give."""
 
-import numpy as np
 import pytest
-from sized import OF_IMAGES, loss_and_gradients, real
+from sized import OF_IMAGES, check_sizes
 
 import minigraph as mg
 from minigraph import nn, ops
@@ -68,13 +67,5 @@ class _Residual(nn.Module):
 
 @pytest.mark.parametrize("name", OF_ANY_IMAGES)
 def test_each_height_and_width_gives_what_a_function_of_it_gives(name):
-    nn.manual_seed(0)
-    network = OF_ANY_IMAGES[name]()
-    cg = mg.comp_graph("reference", {"graph_opt_level": 0})
-    x = mg.input("x", (None, 4, None, None))
-    function = cg.compile([x], loss_and_gradients(network, x))
-    for shape in ((2, 4, 6, 6), (1, 4, 9, 7), (3, 4, 8, 12)):
-        own = mg.input("x", shape)
-        expected = cg.compile([own], loss_and_gradients(network, own))(real(*shape))
-        for one, other in zip(function(real(*shape)), expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+    shapes = [(2, 4, 6, 6), (1, 4, 9, 7), (3, 4, 8, 12)]
+    check_sizes(OF_ANY_IMAGES[name], (None, 4, None, None), shapes)
