@@ -55,8 +55,8 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("level", [0, 3])
-@pytest.mark.parametrize("options", OPTIONS)
+# Loops at each level are tests of `ops/test_scan.py`.
+@pytest.mark.parametrize(("options", "level"), [*((each, 3) for each in OPTIONS), ("all", 0)])
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_are_torchs(name, options, level):
     layers = pair(name, WIDTH, HIDDEN, **OPTIONS[options])
