@@ -1,6 +1,7 @@
 """The error of a sum over n numbers grows with log(n) at most, whichever kernel computes it."""
 
 import math
+import operator
 from itertools import chain
 
 import numpy as np
@@ -43,6 +44,8 @@ def added(indices, rows, dy):
     np.add.at(y, indices, dy)
     return y
 
+
+OF_INDICES = (lambda dy, i: added(i, 4, dy), len(INDICES))  # the meaning, and numbers in a sum
 
 # What is added up, a function of positive arrays.  It is one of NumPy's too, applied to longer
 # floats, or has its meaning beside it, and how many numbers make a sum.
@@ -96,20 +99,17 @@ SUMS = {
     "the gradient of an embedding": (
         gradient(lambda x, i: ops.take(x, i, 0), (4, 24)),
         [apart(5000, 24), INDICES],
-        lambda dy, i: added(i, 4, dy),
-        5000,
+        *OF_INDICES,
     ),
     "the gradient of an element": (
         gradient(lambda x, i: ops.take(x, i, 0), (4,)),
         [equal(5000), INDICES],
-        lambda dy, i: added(i, 4, dy),
-        5000,
+        *OF_INDICES,
     ),
     "the gradient of indices along an axis": (
         gradient(lambda x, i: ops.take_along_axis(x, i[:, None], 0), (4, 1)),
         [equal(5000, 1), INDICES],
-        lambda dy, i: added(i, 4, dy),
-        5000,
+        *OF_INDICES,
     ),
     "the gradient of one pixel that is stretched": (
         gradient(lambda x: ops.interpolate(x, size=(70, 90), mode="bilinear"), (1, 2, 1, 1)),
@@ -117,24 +117,14 @@ SUMS = {
         lambda dy: dy.sum((2, 3), keepdims=True),
         6300,
     ),
-    "a product of one row": (
-        lambda x, y: x @ y,
-        [equal(1, 60_000), apart(60_000, 20)],
-        None,
-        60_000,
-    ),
+    "a product of one row": (operator.matmul, [equal(1, 60_000), apart(60_000, 20)], None, 60_000),
     "a product of one column": (
-        lambda x, y: x @ y,
+        operator.matmul,
         [equal(20, 60_000), apart(60_000, 1)],
         None,
         60_000,
     ),
-    "a product of few rows": (
-        lambda x, y: x @ y,
-        [equal(4, 60_000), apart(60_000, 8)],
-        None,
-        60_000,
-    ),
+    "a product of few rows": (operator.matmul, [equal(4, 60_000), apart(60_000, 8)], None, 60_000),
     "denominators of softmax": (
         lambda x: ops.softmax(x, 0).sum(1),
         [equal(30_000, 3)],
@@ -155,9 +145,9 @@ def computed(device, level, functions, arrays):
     return cg.compile([*chain(*inputs)], results)(*chain(*arrays))
 
 
-def assert_near(name, found, exact, n):
-    bound = ULPS * np.finfo(found.dtype).eps * max(math.log2(n), 1)
-    error = np.max(np.abs(found - exact) / exact)
+def assert_near(name, result, exact, n):
+    bound = ULPS * np.finfo(result.dtype).eps * max(math.log2(n), 1)
+    error = np.max(np.abs(result - exact) / exact)
     assert error <= bound, f"{name}: {error / bound:.3g} times the bound"
 
 
@@ -167,9 +157,9 @@ def test_a_sum_has_the_error_of_one_that_is_halved_again_and_again(device, level
     def cast(arrays, dtype):
         return [x.astype(dtype) if x.dtype.kind == "f" else x for x in arrays]
 
-    given = [cast(xs, dtype) for _, xs, *_ in SUMS.values()]
-    found = computed(device, level, [fn for fn, *_ in SUMS.values()], given)
-    for (name, (fn, _, *meaning)), xs, y in zip(SUMS.items(), given, found, strict=True):
+    operands = [cast(xs, dtype) for _, xs, *_ in SUMS.values()]
+    results = computed(device, level, [fn for fn, *_ in SUMS.values()], operands)
+    for (name, (fn, _, *meaning)), xs, y in zip(SUMS.items(), operands, results, strict=True):
         exact, n = meaning or (None, xs[0].size // max(y.size, 1))
         expected = (exact or fn)(*cast(xs, np.longdouble))
         used = ~np.isnan(expected)
@@ -189,8 +179,8 @@ def test_the_gradient_for_weights_adds_up_many_pixels(level):
         [np.full((4, channels, side, side), 0.1, "float32"), np.ones((4, 16, 99, 99), "float32")]
         for channels, side in ((16, 101), (3, 199))
     ]
-    for found in computed("cpu", level, functions, arrays):
-        assert_near("weights", found, 4 * 99 * 99 * np.longdouble(np.float32(0.1)), 4 * 99 * 99)
+    for result in computed("cpu", level, functions, arrays):
+        assert_near("weights", result, 4 * 99 * 99 * np.longdouble(np.float32(0.1)), 4 * 99 * 99)
 
 
 # ---------------------------------------------------------------- statistics
@@ -228,8 +218,8 @@ STATISTICS = {
 def test_a_batch_norm_knows_mean_and_variance_of_whatever_it_is_given(device, level):
     arrays = list(STATISTICS.values())
     functions = [lambda x: ops.stack(ops.batch_norm_with_statistics(x)[1:])] * len(arrays)
-    found = computed(device, level, functions, [[x] for x in arrays])
-    for (name, x), (mean, variance) in zip(STATISTICS.items(), found, strict=True):
+    results = computed(device, level, functions, [[x] for x in arrays])
+    for (name, x), (mean, variance) in zip(STATISTICS.items(), results, strict=True):
         axes, wide = (0, *range(2, x.ndim)), x.astype(np.longdouble)
         size = np.abs(wide).mean(axes).max()
         np.testing.assert_allclose(mean, wide.mean(axes), 0, 1e-6 * size, err_msg=name)
@@ -242,13 +232,13 @@ def test_distances_from_a_mean_have_their_mean_square(level):
         return ops.square(x - x.mean(keepdims=True)).mean()
 
     arrays = [[x] for name, x in STATISTICS.items() if "large" not in name]
-    for (x,), found in zip(
+    for (x,), result in zip(
         arrays, computed("cpu", level, [spread] * len(arrays), arrays), strict=True
     ):
         wide = x.astype(np.longdouble)
         # The mean has an error, as the program has it.
         rounded = 9 * np.spacing(np.abs(x).mean())
-        np.testing.assert_allclose(found, wide.var(), 2e-6, rounded**2)
+        np.testing.assert_allclose(result, wide.var(), 2e-6, rounded**2)
 
 
 @pytest.mark.parametrize("level", [0, 2, 3])
@@ -271,6 +261,6 @@ def test_what_is_not_finite_or_overflows_reaches_sums_and_statistics_alike_at_al
     for dtype in ("float32", "float64"):
         arrays = [[x.astype(dtype)]] * len(functions)
         expected, *others = (computed(*where, functions, arrays) for where in WHERE)
-        for found in others:
-            for a, b in zip(found, expected, strict=True):
+        for result in others:
+            for a, b in zip(result, expected, strict=True):
                 np.testing.assert_allclose(a, b, 1e-4, 1e-5)
