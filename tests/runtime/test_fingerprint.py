@@ -47,12 +47,12 @@ def test_different_functions_have_different_fingerprints(cg):
         layer(dtype="float64"),
         (*layer()[:2], {}),
     ]
-    found = [cg.compile(*graph).report().fingerprint for graph in graphs]
-    assert len(set(found)) == len(found)
+    fingerprints = [cg.compile(*graph).report().fingerprint for graph in graphs]
+    assert len(set(fingerprints)) == len(fingerprints)
     others = [mg.comp_graph(device) for device in DEVICES if device != cg.device]
-    assert not {each.compile(*layer()).report().fingerprint for each in others} & {*found}
+    assert not {each.compile(*layer()).report().fingerprint for each in others} & {*fingerprints}
     cg.set_option("graph_opt_level", 0)
-    assert cg.compile(*layer()).report().fingerprint not in found
+    assert cg.compile(*layer()).report().fingerprint not in fingerprints
 
 
 OTHERS = {

@@ -12,9 +12,9 @@ import minigraph as mg
 def test_changing_an_argument_after_the_call_changes_nothing(cg):
     x, w = mg.input("x", (3,)), mg.Parameter(np.zeros(3, "float32"), "w")
     step = cg.compile([x], [x, x[::-1], x + 1], {w: x})
-    given = np.array([1, 2, 3], np.float32)
-    results = step(given)
-    given[...] = 0
+    array = np.array([1, 2, 3], np.float32)
+    results = step(array)
+    array[...] = 0
     np.testing.assert_array_equal(results, [[1, 2, 3], [3, 2, 1], [2, 3, 4]])
     np.testing.assert_array_equal(w.numpy(), [1, 2, 3])
 

@@ -41,8 +41,8 @@ def test_sizes_that_are_multiples_come_back_after_halving_and_doubling():
     function = mg.comp_graph("reference").compile([x, labels], [y, ops.mse_loss(x, labels)])
     for size in ((4, 12), (8, 8)):
         image = real(1, 2, *size)
-        found, loss = function(image, image)
-        np.testing.assert_array_equal(found[:, 4:], image)
+        result, loss = function(image, image)
+        np.testing.assert_array_equal(result[:, 4:], image)
         assert loss == 0
     small, other = real(1, 2, 6, 8), real(1, 2, 8, 12)
     assert "takes float32[batch,2,4*rows,4*columns], got shape" in message(function, small, small)

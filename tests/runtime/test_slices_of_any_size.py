@@ -51,8 +51,8 @@ def test_a_slice_is_cut_to_what_a_call_gives(name):
     function = mg.comp_graph("reference").compile([x], [y, *mg.grad((y * y).sum(), [x])])
     for n in (1, 2, 3, 4, 5, 6, 7, 11, 12, 13):
         array = real(n, 4)
-        found, gradient = function(array)
-        np.testing.assert_array_equal(found, expected := expression(array))
+        result, gradient = function(array)
+        np.testing.assert_array_equal(result, expected := expression(array))
         assert gradient.shape == array.shape
         assert np.square(gradient).sum() >= 4 * np.square(expected).sum() * (1 - 1e-5)
 
@@ -64,8 +64,8 @@ def test_an_array_of_known_shape_is_sliced_up_to_a_symbolic_size():
     function = mg.comp_graph("reference").compile([x], [y, *mg.grad(y.sum(), [table])])
     for n in (1, 4, 6, 9):
         array = real(n, 3, seed=1)
-        found, gradient = function(array)
-        np.testing.assert_array_equal(found, array[:6] * table.numpy()[:n])
+        result, gradient = function(array)
+        np.testing.assert_array_equal(result, array[:6] * table.numpy()[:n])
         np.testing.assert_array_equal(gradient[:n], array[:6])
         assert not gradient[n:].any()
 
