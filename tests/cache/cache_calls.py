@@ -30,7 +30,7 @@ def compile_with(cg):
 @contextlib.contextmanager
 def warned_once(match):
     """Check that there is one warning inside, of one line."""
-    with pytest.warns(mg.MinigraphWarning, match=match) as found:
+    with pytest.warns(mg.MinigraphWarning, match=match) as warnings:
         yield
-    assert len(found) == 1
-    assert "\n" not in str(found[0].message)
+    assert len(warnings) == 1
+    assert "\n" not in str(warnings[0].message)

@@ -45,8 +45,8 @@ def both(old, new):
     return dataclasses.replace(new, body=json.dumps(numbers))
 
 
-def found(store, wanted):
-    return store.find([wanted])[0]
+def found(store, expected):
+    return store.find([expected])[0]
 
 
 def again(store):

@@ -23,10 +23,10 @@ def folder(tmp_path, monkeypatch):
 
 def test_an_empty_cache_is_reported_and_not_created(tmp_path, monkeypatch):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
-    found = answer("cache", "info")
-    assert (found["trusted"], found["folder"]) == (True, str(tmp_path / "cache"))
-    assert set(found["kinds"]) == {"onednn", "cudnn", "jit"}
-    assert all(kind == {"entries": 0, "bytes": 0} for kind in found["kinds"].values())
+    reply = answer("cache", "info")
+    assert (reply["trusted"], reply["folder"]) == (True, str(tmp_path / "cache"))
+    assert set(reply["kinds"]) == {"onednn", "cudnn", "jit"}
+    assert all(kind == {"entries": 0, "bytes": 0} for kind in reply["kinds"].values())
     assert answer("cache", "list") == {"entries": [], "rejected": []}
     assert answer("cache", "verify") == {"damaged": []}
     assert answer("cache", "clear")["removed"] == {"onednn": 0, "cudnn": 0, "jit": 0}
@@ -35,7 +35,7 @@ def test_an_empty_cache_is_reported_and_not_created(tmp_path, monkeypatch):
 
 def test_info_counts_and_list_names_the_entries_of_each_kind(folder):
     kinds = answer("cache", "info")["kinds"]
-    assert {kind: found["entries"] for kind, found in kinds.items()} == {
+    assert {kind: row["entries"] for kind, row in kinds.items()} == {
         "onednn": 1,
         "cudnn": 1,
         "jit": 2,
@@ -63,11 +63,11 @@ def test_entries_stand_below_what_they_hold_for_in_lines_of_a_terminal(folder):
 
 def test_a_folder_that_others_can_change_is_not_trusted(folder):
     folder.chmod(0o777)
-    printed, said = run("cache", "info", "--json")
-    found = json.loads(printed)
-    assert (found["trusted"], found["kinds"]["onednn"]["entries"]) == (False, 0)
-    assert "can be written by other users" in found["reason"]
-    assert all(line.startswith("minigraph: ") for line in said.splitlines())
+    printed, errors = run("cache", "info", "--json")
+    reply = json.loads(printed)
+    assert (reply["trusted"], reply["kinds"]["onednn"]["entries"]) == (False, 0)
+    assert "can be written by other users" in reply["reason"]
+    assert all(line.startswith("minigraph: ") for line in errors.splitlines())
     run("cache", "clear")
     folder.chmod(0o700)
     assert len(Store(folder).entries(*KINDS)) == 4
@@ -78,7 +78,7 @@ def test_verify_finds_a_damaged_entry(folder):
     with contextlib.closing(sqlite3.connect(folder / "cache.db")) as db, db:
         db.execute("UPDATE blobs SET blob = x'00'")
     damaged = answer("cache", "verify", status=1)["damaged"]
-    assert [found["entry"] for found in damaged] == ["mg_one", "mg_two"]
+    assert [row["entry"] for row in damaged] == ["mg_one", "mg_two"]
     line = "mg_one: is damaged: its checksum is not that of its contents"
     assert run("cache", "verify", status=1)[0].splitlines()[0] == line
 
@@ -119,9 +119,9 @@ def test_machine_code_from_a_file_that_others_can_change_is_refused(folder, tmp_
     run("cache", "export", tmp_path / "all")
     run("cache", "clear")
     (tmp_path / "all").chmod(0o666)
-    found = answer("cache", "import", tmp_path / "all")
-    (name, why), _ = (rejected.values() for rejected in found["rejected"])
-    assert found["accepted"] == 2
+    reply = answer("cache", "import", tmp_path / "all")
+    (name, why), _ = (rejected.values() for rejected in reply["rejected"])
+    assert reply["accepted"] == 2
     assert name == "mg_one"
     assert why.startswith("is machine code that others may change: ")
     assert "can be written by other users" in why
@@ -134,20 +134,20 @@ def test_a_broken_file_is_refused_with_the_reason(folder, tmp_path, damage):
     if damage == "entry":
         file.write(path, {}, MEASURED[:1], unused)
         path.write_bytes(path.read_bytes().replace(b"3 64", b"3 65"))
-    found = answer("cache", "import", path, status=1)
-    ((name, why),) = (rejected.values() for rejected in found["rejected"])
-    assert found["accepted"] == 0 and why
+    reply = answer("cache", "import", path, status=1)
+    ((name, why),) = (rejected.values() for rejected in reply["rejected"])
+    assert reply["accepted"] == 0 and why
     assert name == ("convolution 3 65" if damage == "entry" else str(path))
-    said = f"0 entries accepted, 1 rejected\n{name}: {why}\n"
-    assert run("cache", "import", path, status=1) == (said, "")
-    assert answer("cache", "list", path, status=1)["rejected"] == found["rejected"]
+    summary = f"0 entries accepted, 1 rejected\n{name}: {why}\n"
+    assert run("cache", "import", path, status=1) == (summary, "")
+    assert answer("cache", "list", path, status=1)["rejected"] == reply["rejected"]
     assert run("cache", "list", path, status=1)[0] == f"{name}: {why}\n"
 
 
 def test_a_file_that_cannot_be_written_is_an_error_of_one_line(folder, tmp_path):
-    printed, said = run("cache", "export", tmp_path / "missing" / "a", status=1)
+    printed, errors = run("cache", "export", tmp_path / "missing" / "a", status=1)
     assert not printed
-    assert said == f"minigraph: {tmp_path / 'missing' / 'a'} cannot be written: " + (
+    assert errors == f"minigraph: {tmp_path / 'missing' / 'a'} cannot be written: " + (
         "No such file or directory\n"
     )
 
@@ -162,9 +162,11 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly_and_a_full_disk_does_not(
     command = [sys.executable, "-m", "minigraph", "cache", "list"]
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    completed = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
     os.close(writer)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (completed.returncode, completed.stderr) == (1, "")
     largest = 1 << 20
 
     def limited():
@@ -172,8 +174,8 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly_and_a_full_disk_does_not(
 
     with open(tmp_path / "list", "ab") as full:  # as large as a file may be
         full.truncate(largest)
-        done = subprocess.run(
+        completed = subprocess.run(
             command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, preexec_fn=limited
         )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "File too large" in done.stderr
+    assert (completed.returncode, completed.stderr.count("\n")) == (1, 1)
+    assert "File too large" in completed.stderr

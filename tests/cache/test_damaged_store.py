@@ -194,10 +194,10 @@ def test_an_entry_that_is_too_large_is_not_kept_and_harms_no_other(store, monkey
 def test_a_row_that_is_too_large_is_a_miss_and_can_be_kept_again(store, monkeypatch):
     store.keep([entry("a"), entry("b", "x" * 200_000), kernel("mg_one", bytes(200_000))], newer)
     monkeypatch.setattr(database, "MAX_VALUE", 100_000)
-    wanted = [entry("b"), entry("a"), kernel("mg_one", b"x")]
-    assert store.find(wanted) == [None, entry("a"), None]
-    assert store.keep(wanted, newer)
-    assert store.find(wanted) == wanted
+    expected = [entry("b"), entry("a"), kernel("mg_one", b"x")]
+    assert store.find(expected) == [None, entry("a"), None]
+    assert store.keep(expected, newer)
+    assert store.find(expected) == expected
 
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"

@@ -359,8 +359,8 @@ def test_processes_that_write_at_once_lose_nothing(store):
     kept = {e.subject: json.loads(e.body) for e in store.entries()}
     assert len(kept) == WRITERS * COUNT + 7
     for k in range(7):
-        wanted = [n * 100 + i for n in range(WRITERS) for i in range(COUNT) if i % 7 == k]
-        assert kept[f"shared {k}"] == wanted
+        expected = [n * 100 + i for n in range(WRITERS) for i in range(COUNT) if i % 7 == k]
+        assert kept[f"shared {k}"] == expected
 
 
 KILLED = """

@@ -26,11 +26,11 @@ from minigraph.platform import trust
 
 
 @pytest.fixture
-def place():
+def root():
     """A folder of root's that all users reach, unlike those of pytest."""
-    with tempfile.TemporaryDirectory() as made:
-        os.chmod(made, 0o755)
-        yield Path(made)
+    with tempfile.TemporaryDirectory() as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
 
 
 def folder(path, owner=ME, group=None, mode=0o700):
@@ -55,8 +55,8 @@ def refusal(path):
 
 @as_root
 @pytest.mark.parametrize("link", [0, ME, OTHER])
-def test_of_the_links_in_a_shared_folder_those_of_others_are_not_followed(place, link):
-    shared = folder(place / "shared", 0, 0, 0o1777)
+def test_of_the_links_in_a_shared_folder_those_of_others_are_not_followed(root, link):
+    shared = folder(root / "shared", 0, 0, 0o1777)
     mine = folder(shared / "mine")
     for name, target in {"absolute": mine, "relative": "mine", "up": "../shared/./mine"}.items():
         (shared / name).symlink_to(target)
@@ -66,10 +66,10 @@ def test_of_the_links_in_a_shared_folder_those_of_others_are_not_followed(place,
 
 
 @as_root
-def test_a_link_is_followed_into_no_folder_that_others_can_change(place):
-    open_to_all = folder(place / "open", ME, ME, 0o777)
+def test_a_link_is_followed_into_no_folder_that_others_can_change(root):
+    open_to_all = folder(root / "open", ME, ME, 0o777)
     folder(open_to_all / "mine")
-    home = folder(place / "home")
+    home = folder(root / "home")
     (home / "link").symlink_to(open_to_all / "mine")
     (home / "up").symlink_to("../open/mine/../../home")
     for name in ("link", "up"):
@@ -85,8 +85,8 @@ def test_links_that_lead_in_a_circle_are_an_error(tmp_path):
 
 
 @as_root
-def test_a_missing_folder_is_made_for_its_owner_alone_and_only_in_trusted_ones(place):
-    shared = folder(place / "shared", 0, 0, 0o1777)
+def test_a_missing_folder_is_made_for_its_owner_alone_and_only_in_trusted_ones(root):
+    shared = folder(root / "shared", 0, 0, 0o1777)
 
     def make():
         trust.check_folder(shared / "a" / "b", create=True)
@@ -95,7 +95,7 @@ def test_a_missing_folder_is_made_for_its_owner_alone_and_only_in_trusted_ones(p
     for path in (shared / "a", shared / "a" / "b"):
         status = path.stat()
         assert (status.st_uid, status.st_mode & 0o7777) == (ME, 0o700)
-    unsafe = folder(place / "unsafe", ME, ME, 0o777)
+    unsafe = folder(root / "unsafe", ME, ME, 0o777)
     with pytest.raises(AssertionError, match=r"Untrusted.*unsafe can be written by other users"):
         done_by(ME, lambda: trust.check_folder(unsafe / "a", create=True))
     assert not list(unsafe.iterdir())
@@ -111,45 +111,45 @@ def users(monkeypatch):
     def user(name, number, group):
         return types.SimpleNamespace(pw_name=name, pw_uid=number, pw_gid=group)
 
-    known = [user("me", ME, ME), user("other", OTHER, OTHER)]
+    people = [user("me", ME, ME), user("other", OTHER, OTHER)]
     groups = {ME: types.SimpleNamespace(gr_name="me", gr_mem=["me"])}
-    by_number = {found.pw_uid: found for found in known}
+    by_number = {found.pw_uid: found for found in people}
     monkeypatch.setattr(trust.pwd, "getpwuid", by_number.__getitem__)
-    monkeypatch.setattr(trust.pwd, "getpwall", lambda: known)
+    monkeypatch.setattr(trust.pwd, "getpwall", lambda: people)
     monkeypatch.setattr(trust.grp, "getgrgid", groups.__getitem__)
     trust._is_private_group.cache_clear()
-    yield known, groups
+    yield people, groups
     trust._is_private_group.cache_clear()
 
 
 @as_root
-def test_the_group_that_has_no_member_but_its_user_is_that_user(place, users):
-    home = folder(place / "home", ME, ME, 0o775)
+def test_the_group_that_has_no_member_but_its_user_is_that_user(root, users):
+    home = folder(root / "home", ME, ME, 0o775)
     assert done_by(ME, lambda: refusal(home)) == ""
     assert done_by(OTHER, lambda: refusal(home)) == f"{home} belongs to another user"
 
 
 STRANGERS = {
-    "a member": lambda known, groups: groups[ME].gr_mem.append("other"),
-    "somebody's first group": lambda known, groups: setattr(known[1], "pw_gid", ME),
-    "another name": lambda known, groups: setattr(groups[ME], "gr_name", "staff"),
-    "not the first one": lambda known, groups: setattr(known[0], "pw_gid", 100),
-    "no name": lambda known, groups: groups.clear(),
+    "a member": lambda people, groups: groups[ME].gr_mem.append("other"),
+    "somebody's first group": lambda people, groups: setattr(people[1], "pw_gid", ME),
+    "another name": lambda people, groups: setattr(groups[ME], "gr_name", "staff"),
+    "not the first one": lambda people, groups: setattr(people[0], "pw_gid", 100),
+    "no name": lambda people, groups: groups.clear(),
 }
 
 
 @as_root
 @pytest.mark.parametrize("name", STRANGERS)
-def test_a_group_that_others_may_be_in_is_not_that_user(place, users, name):
-    home = folder(place / "home", ME, ME, 0o775)
+def test_a_group_that_others_may_be_in_is_not_that_user(root, users, name):
+    home = folder(root / "home", ME, ME, 0o775)
     STRANGERS[name](*users)
     why = done_by(ME, lambda: refusal(home))
     assert why == f"{home} can be written by other users of its group"
 
 
 @as_root
-def test_a_group_with_an_access_list_is_not_that_user(place, users):
-    home = folder(place / "home", ME, ME, 0o775)
+def test_a_group_with_an_access_list_is_not_that_user(root, users):
+    home = folder(root / "home", ME, ME, 0o775)
     # As `setfacl -m u:OTHER:rwx` leaves it: version 2, then (tag, rights, user) of each line.
     lines = [(1, 7, -1), (2, 7, OTHER), (4, 5, -1), (16, 7, -1), (32, 5, -1)]
     rules = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *line) for line in lines)
@@ -162,10 +162,10 @@ def test_a_group_with_an_access_list_is_not_that_user(place, users):
 
 
 @as_root
-def test_the_group_of_root_is_not_root(place):
-    root = folder(place / "root", 0, 0, 0o770)
+def test_the_group_of_root_is_not_root(root):
+    home = folder(root / "home", 0, 0, 0o770)
     assert pwd.getpwuid(0).pw_gid == 0
-    assert refusal(root) == f"{root} can be written by other users of its group"
+    assert refusal(home) == f"{home} can be written by other users of its group"
 
 
 # ---------------------------------------------------------------- attacks
@@ -185,18 +185,18 @@ def exchange(one, other):
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory):
     """Two libraries with a kernel: ours returns 1, theirs writes the file in MARKER when loaded."""
-    made = tmp_path_factory.mktemp("libraries")
+    work_folder = tmp_path_factory.mktemp("libraries")
     hostile = (
         "#include <fcntl.h>\n#include <stdlib.h>\n__attribute__((constructor)) void begin(void) "
         '{ open(getenv("MARKER"), O_CREAT | O_WRONLY, 0666); }\n'
     )
-    found = []
+    codes = []
     for name, text in (("ours", ""), ("theirs", hostile)):
-        (made / f"{name}.c").write_text(f"{text}{SOURCE.kernel}\n")
+        (work_folder / f"{name}.c").write_text(f"{text}{SOURCE.kernel}\n")
         command = ["gcc", "-shared", "-fPIC", f"{name}.c", "-o", f"{name}.so"]
-        subprocess.run(command, cwd=made, check=True)
-        found.append((made / f"{name}.so").read_bytes())
-    return found
+        subprocess.run(command, cwd=work_folder, check=True)
+        codes.append((work_folder / f"{name}.so").read_bytes())
+    return codes
 
 
 def replaced(old, new):
@@ -209,42 +209,42 @@ def give(path, user):
         os.lchown(part, user, user)
 
 
-def parent_of_another(place):
-    return folder(place / "theirs", OTHER, OTHER, 0o755)
+def parent_of_another(root):
+    return folder(root / "theirs", OTHER, OTHER, 0o755)
 
 
-def parent_for_a_group(place):
-    return folder(place / "theirs", ME, OTHER, 0o775)
+def parent_for_a_group(root):
+    return folder(root / "theirs", ME, OTHER, 0o775)
 
 
-def grandparent_for_all(place):
-    folder(place / "theirs", 0, 0, 0o777)
-    return folder(place / "theirs" / "mine", ME, ME, 0o755)
+def grandparent_for_all(root):
+    folder(root / "theirs", 0, 0, 0o777)
+    return folder(root / "theirs" / "mine", ME, ME, 0o755)
 
 
-def link_in_a_shared_folder(place):
-    return folder(place / "theirs", 0, 0, 0o1777)
+def link_in_a_shared_folder(root):
+    return folder(root / "theirs", 0, 0, 0o1777)
 
 
 ATTACKS = [parent_of_another, parent_for_a_group, grandparent_for_all, link_in_a_shared_folder]
 
 
 @pytest.fixture
-def attack(request, place, libraries, monkeypatch):
+def attack(request, root, libraries, monkeypatch):
     """The victim's cache folder, and what the attacker does over and over.
 
-    There is our library, and in the folder that the attacker puts in its place the attacker's.
+    There is our library, and in the folder that the attacker exchanges for it the attacker's.
     """
     ours, theirs = libraries
-    above = request.param(place)
-    good, bad = folder(place / "good", 0), folder(place / "bad", 0)
-    for place_, code in ((good, ours), (bad, theirs)):
-        assert Store(place_ / "cache").keep([compiler.KERNELS.entry(SOURCE, code)], replaced)
+    above = request.param(root)
+    good, bad = folder(root / "good", 0), folder(root / "bad", 0)
+    for base, code in ((good, ours), (bad, theirs)):
+        assert Store(base / "cache").keep([compiler.KERNELS.entry(SOURCE, code)], replaced)
     give(good, ME)
     give(bad, OTHER)
     for path in (bad, *bad.rglob("*")):
         path.chmod(0o755)
-    marker = folder(place / "marker", 0, 0, 0o777) / "marker"
+    marker = folder(root / "marker", 0, 0, 0o777) / "marker"
     monkeypatch.setenv("MARKER", str(marker))
     if request.param is link_in_a_shared_folder:
         cache, other = above / "cache", above / "other"
@@ -268,13 +268,13 @@ def attack(request, place, libraries, monkeypatch):
 
 def load_often(cache, monkeypatch, times):
     """Load the kernel as a new process does, again and again; return how often it was found."""
-    found = 0
+    count = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", mg.MinigraphWarning)
         for _ in range(times):
             begin(monkeypatch, cache)
-            found += len(list(compiler.KERNELS._load_stored({SOURCE.name: SOURCE})))
-    return found
+            count += len(list(compiler.KERNELS._load_stored({SOURCE.name: SOURCE})))
+    return count
 
 
 @needs_compiler
@@ -294,8 +294,8 @@ def test_code_that_is_exchanged_while_it_is_loaded_does_not_run(
 
 @needs_compiler
 @as_root
-def test_code_in_a_folder_of_ours_runs_whatever_others_do(place, libraries, monkeypatch):
-    shared = folder(place / "shared", 0, 0, 0o1777)
+def test_code_in_a_folder_of_ours_runs_whatever_others_do(root, libraries, monkeypatch):
+    shared = folder(root / "shared", 0, 0, 0o1777)
 
     def attack():
         with contextlib.suppress(OSError):
@@ -313,26 +313,26 @@ def test_code_in_a_folder_of_ours_runs_whatever_others_do(place, libraries, monk
 
 
 @as_root
-def test_a_cache_file_that_is_exchanged_while_it_is_read_is_not_taken_for_ours(place):
+def test_a_cache_file_that_is_exchanged_while_it_is_read_is_not_taken_for_ours(root):
     """The parent folder belongs to another user, who exchanges our folder with another one."""
-    above = folder(place / "theirs", OTHER, OTHER, 0o755)
+    above = folder(root / "theirs", OTHER, OTHER, 0o755)
     for name, owner in (("ours", ME), ("other", OTHER)):
-        held = folder(above / name, 0, 0, 0o755)
+        home = folder(above / name, 0, 0, 0o755)
         entry = Entry("jit", name, (), "{}", name.encode())
-        file.write(held / "net.cache", {}, [entry], replaced)
-        give(held, owner)
-        (held / "net.cache").chmod(0o644)
+        file.write(home / "net.cache", {}, [entry], replaced)
+        give(home, owner)
+        (home / "net.cache").chmod(0o644)
 
     def read_often():
         """Read 200 times, and on until both were read: the other user may wait for a processor."""
-        found, count, until = [], 0, time.monotonic() + 30
-        while count < 200 or (len(set(found)) < 2 and time.monotonic() < until):
+        reads, count, until = [], 0, time.monotonic() + 30
+        while count < 200 or (len(set(reads)) < 2 and time.monotonic() < until):
             read = file.read(above / "ours" / "net.cache")
-            found += [(entry.subject, read.unsafe) for entry in read.entries]
+            reads += [(entry.subject, read.unsafe) for entry in read.entries]
             count += 1
-        return found
+        return reads
 
     with meanwhile(OTHER, lambda: exchange(above / "ours", above / "other")):
-        found = done_by(ME, read_often)
-    assert {subject for subject, _ in found} == {"ours", "other"}
-    assert {why for _, why in found} == {f"{above} belongs to another user"}
+        reads = done_by(ME, read_often)
+    assert {subject for subject, _ in reads} == {"ours", "other"}
+    assert {why for _, why in reads} == {f"{above} belongs to another user"}
