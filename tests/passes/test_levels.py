@@ -21,7 +21,6 @@ from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.levels import optimize, pipeline
 
 COUNT, CHUNK = 2000, 100
-COMPILED = 400  # graphs with NumPy's kernels, which suffice to find mistakes of passes
 NATIVE = 96  # graphs at each level with the CPU's kernels, which take long to generate
 TOGETHER = 8  # graphs in one function
 OPTIONS = [
@@ -41,53 +40,49 @@ def test_every_pass_keeps_the_meaning(first):
                 meaning.check(graph(*meaning.args), record.name, signs=i < exact)
 
 
-@pytest.mark.parametrize("first", mostly_long(range(0, COMPILED, CHUNK), 2))
-def test_every_level_computes_the_meaning(first):
-    for seed in range(first, first + CHUNK):
-        meaning = Meaning([RandomGraph(seed)])
-        options = OPTIONS[seed % len(OPTIONS)]
-        meaning.check(meaning.call(meaning.compiled("reference", options)), str(options))
+# Lines of graphs besides those that all have.
+MORE_LINES = pytest.mark.parametrize(
+    "more", [(), MORE], ids=["plain", "loops, places and mixtures"]
+)
 
 
-@pytest.mark.parametrize("level", [0, 2, 3])
-@pytest.mark.parametrize("first", mostly_long(range(0, NATIVE, TOGETHER), 1))
-def test_every_level_computes_the_meaning_on_the_cpu(level, first):
-    meaning = Meaning([RandomGraph(seed) for seed in range(first, first + TOGETHER)])
-    found = meaning.call(meaning.compiled("cpu", {"graph_opt_level": level}))
-    meaning.check(found, f"on the CPU at level {level}")
-
-
-@pytest.mark.parametrize("first", mostly_long(range(0, 600, 60), 1))
-def test_every_level_computes_loops_places_and_mixtures(first):
+@MORE_LINES
+@pytest.mark.parametrize("first", mostly_long(range(0, 600, 60), 2))
+def test_every_level_computes_the_meaning(first, more):
     for seed in range(first, first + 60):
-        meaning = Meaning([RandomGraph(seed, more=MORE)])
+        meaning = Meaning([RandomGraph(seed, more=more)])
         options = OPTIONS[seed % len(OPTIONS)]
         meaning.check(meaning.call(meaning.compiled("reference", options)), str(options))
 
 
+@MORE_LINES
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("first", mostly_long(range(0, NATIVE, TOGETHER), 1))
-def test_every_level_computes_loops_places_and_mixtures_on_the_cpu(level, first):
-    graphs = [RandomGraph(seed, more=MORE) for seed in range(first, first + TOGETHER)]
-    meaning = Meaning(graphs)
-    found = meaning.call(meaning.compiled("cpu", {"graph_opt_level": level}))
-    meaning.check(found, f"on the CPU at level {level}")
+def test_every_level_computes_the_meaning_on_the_cpu(first, level, more):
+    seeds = range(first, first + TOGETHER)
+    meaning = Meaning([RandomGraph(seed, more=more) for seed in seeds])
+    results = meaning.call(meaning.compiled("cpu", {"graph_opt_level": level}))
+    meaning.check(results, f"on the CPU at level {level}")
+
+
+@pytest.fixture
+def exact(monkeypatch):
+    """Let verification look closely at every output that does not have the bits of level 0."""
+    monkeypatch.setattr(verify, "TOLERANCES", dict.fromkeys(verify.TOLERANCES, 0.0))
+    monkeypatch.setattr(verify, "PERTURBED_RUNS", 0)
 
 
 @pytest.mark.parametrize("first", mostly_long(range(0, 600, 60), 1))
-def test_a_negative_level_raises_no_false_alarm(first, monkeypatch):
-    """Also with a close look at every output that does not have the bits of level 0."""
-    monkeypatch.setattr(verify, "TOLERANCES", dict.fromkeys(verify.TOLERANCES, 0.0))
-    monkeypatch.setattr(verify, "PERTURBED_RUNS", 0)
+@pytest.mark.usefixtures("exact")
+def test_a_negative_level_raises_no_false_alarm(first):
     for seed in range(first, first + 60):
         meaning = Meaning([RandomGraph(seed, more=MORE)])
         meaning.call(meaning.compiled("reference", {"graph_opt_level": -1 - seed % 3}))
 
 
 @pytest.mark.parametrize("first", mostly_long(range(0, NATIVE, TOGETHER), 1))
-def test_a_negative_level_raises_no_false_alarm_on_the_cpu(first, monkeypatch):
-    monkeypatch.setattr(verify, "TOLERANCES", dict.fromkeys(verify.TOLERANCES, 0.0))
-    monkeypatch.setattr(verify, "PERTURBED_RUNS", 0)
+@pytest.mark.usefixtures("exact")
+def test_a_negative_level_raises_no_false_alarm_on_the_cpu(first):
     meaning = Meaning([RandomGraph(seed) for seed in range(first, first + TOGETHER)])
     meaning.call(meaning.compiled("cpu", {"graph_opt_level": -3}))
 
