@@ -16,11 +16,11 @@ def of(*ys):
 
 def units(graph):
     """Return the executed ops in order; for a kernel its ops and, if several, its results."""
-    found = []
+    kernels = []
     for node in graph:
         if isinstance(node.op, Fused):
             ops = " ".join(x.op.name for x in node.op.graph if x.inputs and not x.op.is_view)
-            found.append(ops + (f" -> {len(node.specs)}" if node.is_bundle else ""))
+            kernels.append(ops + (f" -> {len(node.specs)}" if node.is_bundle else ""))
         elif node.inputs and node.op.name != "item" and not node.op.is_view:
-            found.append(f"[{node.op.name}]")
-    return found
+            kernels.append(f"[{node.op.name}]")
+    return kernels

@@ -34,14 +34,14 @@ class Meaning:
         """Fail, with the program, if `values` are not these to rounding."""
         owners = [graph for graph in self.graphs for _ in graph.outputs]
         owners += [graph for graph in self.graphs for _ in graph.updates]
-        for i, (found, graph) in enumerate(zip(values, owners, strict=True)):
-            wrong = self.wrong(i, found, signs and self.signs)
+        for i, (result, graph) in enumerate(zip(values, owners, strict=True)):
+            wrong = self.wrong(i, result, signs and self.signs)
             if wrong.any():
                 at = np.unravel_index(int(wrong.argmax()), wrong.shape)
                 number = sum(owner is graph for owner in owners[:i])
                 may_be = ", ".join(dict.fromkeys(str(run[at]) for run in self.runs(i)))
                 pytest.fail(
-                    f"{what}: value {number} of this program at {[*map(int, at)]} is {found[at]}; "
+                    f"{what}: value {number} of this program at {[*map(int, at)]} is {result[at]}; "
                     f"it may be {may_be}\n\n{graph}",
                     pytrace=False,
                 )
@@ -53,18 +53,18 @@ class Meaning:
     def runs(self, i):
         return [run[i] for run in self.noise]
 
-    def wrong(self, i, found, signs):
+    def wrong(self, i, result, signs):
         """Where `found` is not value `i`; with `signs`, zero has one."""
         expected = self.values[i]
-        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-        wrong = ~same(expected, found)
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+        wrong = ~same(expected, result)
         if not wrong.any():
             return wrong
         other_zero = np.zeros_like(wrong)
         if signs and expected.dtype in FLOATS:
             zeros = np.stack([np.where(y == 0, np.signbit(y), 2) for y in self.runs(i)])
-            other_zero = wrong & (found == 0) & (zeros == np.signbit(expected)).all(0)
-        return other_zero | (wrong & ~explained(self.runs(i), expected, found))
+            other_zero = wrong & (result == 0) & (zeros == np.signbit(expected)).all(0)
+        return other_zero | (wrong & ~explained(self.runs(i), expected, result))
 
     def compiled(self, device, options):
         """Return one function of all graphs."""

@@ -187,9 +187,9 @@ def _moved(value: Array, place: Place) -> Array:
     if place.node.op.rounds_zeros:
         return np.zeros(value.shape, bool)
     size = np.abs(value)
-    given = [np.abs(x) for x in place.inputs if not isinstance(x, tuple)]
+    arrays = [np.abs(x) for x in place.inputs if not isinstance(x, tuple)]
     if not isinstance(place.node.op, Elementwise):
-        return np.isin(size, np.concatenate([x.ravel() for x in given])) if given else size < 0
-    if len(given) > 1 and all(x.dtype == value.dtype for x in given):
+        return np.isin(size, np.concatenate([x.ravel() for x in arrays])) if arrays else size < 0
+    if len(arrays) > 1 and all(x.dtype == value.dtype for x in arrays):
         return size < 0
-    return np.any([size == x for x in given], 0)
+    return np.any([size == x for x in arrays], 0)

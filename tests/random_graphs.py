@@ -142,12 +142,12 @@ class RandomGraph:
 
     def pick(self, kinds, fits=lambda node: True, default=None):
         """The name of a value, rather a new one, or of what `default` makes where none fits."""
-        found = [x for x in self.names if kind(self.node(x).dtype) in kinds and fits(self.node(x))]
-        if default and self.random.random() < 0.2 / (len(found) + 0.2):
+        nodes = [x for x in self.names if kind(self.node(x).dtype) in kinds and fits(self.node(x))]
+        if default and self.random.random() < 0.2 / (len(nodes) + 0.2):
             return default()
-        if not found:
+        if not nodes:
             raise LookupError(kinds)
-        return found[max(self.random.randrange(len(found)), self.random.randrange(len(found)))]
+        return nodes[max(self.random.randrange(len(nodes)), self.random.randrange(len(nodes)))]
 
     def some_shape(self):
         """The graph's axes: all, or without leading ones, or with some of length 1."""

@@ -129,8 +129,8 @@ def parsed(path, title):
             how = value
         elif key == "shows":
             shows = value
-        elif found := INPUT.fullmatch(line):
-            name, dtype, shape, *limits = found.groups()
+        elif match := INPUT.fullmatch(line):
+            name, dtype, shape, *limits = match.groups()
             size = tuple(map(int, filter(None, shape.split(","))))
             inputs[name] = mg.input(name, size, as_dtype(dtype))
             if limits[0]:
@@ -169,16 +169,16 @@ def test_a_graph_becomes_what_stands_in_the_file(path, name, request):
     assert str(again) == str(after) and not nothing.fired
     assert [y.spec for y in after.outputs] == [y.spec for y in before.outputs]
     assert bool(notes.fired) == (str(after) != str(before))
-    found = shown(case, before, after, notes)
+    printed = shown(case, before, after, notes)
     if request.config.getoption("--update-golden"):
         text = path.read_text()
         start = text.index(f"== {name}\n")
         end = text.find("\n== ", start)
         code, _, _ = parts(path)[name].partition("->")
         rest = text[end:] if end > 0 else ""
-        path.write_text(f"{text[:start]}== {name}\n{code}->\n{found}\n{rest}")
+        path.write_text(f"{text[:start]}== {name}\n{code}->\n{printed}\n{rest}")
     else:
-        assert found == case.expected
+        assert printed == case.expected
     xs = case.arrays(before)
     for new, old in zip(after(*xs), before(*xs), strict=True):
         if case.values == "bits":

@@ -28,9 +28,9 @@ MATRIX = 4 * WIDTH * WIDTH  # bytes
 @pytest.fixture
 def world():
     """A world of two processes of which only this one exists: nothing may be computed."""
-    made = World()
-    made.size = 2
-    return made
+    pair = World()
+    pair.size = 2
+    return pair
 
 
 def step(world, scale=1.0):
@@ -56,7 +56,7 @@ def pending_collectives(graph):
 
 
 @pytest.mark.parametrize(
-    ("bucket_bytes", "wanted"),
+    ("bucket_bytes", "expected"),
     [
         (0, [("loss",), ("w3",), ("w2",), ("w1",), ("w0",)]),
         (MATRIX, [("w3",), ("w2",), ("w1",), ("w0",), ("loss",)]),  # those are large
@@ -65,16 +65,16 @@ def pending_collectives(graph):
     ],
 )
 def test_gradients_travel_in_buckets_in_the_order_in_which_they_are_made(
-    world, bucket_bytes, wanted
+    world, bucket_bytes, expected
 ):
     graph, _ = step(world)
     named = [
         tuple("loss" if name.startswith("the value made") else name for name in names)
         for names in pending_collectives(overlapped(graph, bucket_bytes))
     ]
-    assert sorted(named) == sorted(wanted)
+    assert sorted(named) == sorted(expected)
     gradients = [names for names in named if names != ("loss",)]
-    assert gradients == [names for names in wanted if names != ("loss",)]
+    assert gradients == [names for names in expected if names != ("loss",)]
 
 
 def test_what_other_collectives_need_travels_alone(world):

@@ -22,8 +22,8 @@ def count(graph):
 def test_what_is_made_stands_where_the_sum_was():
     first = a * b + c * d
     y = first + e * f
-    made = [n for n in fuse_fma(of(ops.exp(y)), Notes()) if n.op.name in ("fma3", "fma4")]
-    assert [(n.source, n.order[0]) for n in made] == [(s.source, s.order[0]) for s in (first, y)]
+    fused = [n for n in fuse_fma(of(ops.exp(y)), Notes()) if n.op.name in ("fma3", "fma4")]
+    assert [(n.source, n.order[0]) for n in fused] == [(s.source, s.order[0]) for s in (first, y)]
 
 
 # ---------------------------------------------------------------- the numbers
@@ -60,9 +60,9 @@ def test_every_bit_comes_out_as_without_the_pass(make, dtype):
     after = fuse_fma(graph, Notes())
     assert {"fma3", "fma4"}.intersection(count(after))
     with np.errstate(all="ignore"):
-        (got,), (want,) = after(*xs), graph(*xs)
-    got, want = (np.where(np.isnan(x), np.nan, x) for x in (got, want))
-    assert got.tobytes() == want.tobytes()
+        (result,), (want,) = after(*xs), graph(*xs)
+    result, want = (np.where(np.isnan(x), np.nan, x) for x in (result, want))
+    assert result.tobytes() == want.tobytes()
 
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])

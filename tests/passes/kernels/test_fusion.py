@@ -112,8 +112,8 @@ def test_a_kernel_takes_the_place_of_what_it_computes():
 
 
 def test_equal_kernels_are_equal_ops():
-    made = [y for x in (A, B) for y in (x * x + 1, x * x + 2)]
-    graph, _ = run(fuse_kernels, of(*made))
+    results = [y for x in (A, B) for y in (x * x + 1, x * x + 2)]
+    graph, _ = run(fuse_kernels, of(*results))
     ops_of = [node.op for node in graph if isinstance(node.op, Fused)]
     assert len(ops_of) == 4 and len(set(ops_of)) == 2
 

@@ -36,17 +36,17 @@ def graphs(*ys, amp="bfloat16"):
 
 def between(graph):
     """Return the dtypes of images that generated kernels write, except for outputs."""
-    made = (node for node in graph if isinstance(node.op, Fused | Item) and not node.is_bundle)
-    images = (node for node in made if node.size >= 128 and node not in set(graph.outputs))
+    kernels = (node for node in graph if isinstance(node.op, Fused | Item) and not node.is_bundle)
+    images = (node for node in kernels if node.size >= 128 and node not in set(graph.outputs))
     return {node.dtype.name for node in images}
 
 
 def check(before, after):
     """Assert that the graphs compute the same up to rounding to bfloat16."""
     x = real(*SHAPE)
-    for want, got in zip(before(x), after(x), strict=True):
-        assert want.dtype == got.dtype
-        assert np.abs(want - got).max() <= 0.03 * np.abs(want).max()
+    for want, result in zip(before(x), after(x), strict=True):
+        assert want.dtype == result.dtype
+        assert np.abs(want - result).max() <= 0.03 * np.abs(want).max()
 
 
 def residual(x):

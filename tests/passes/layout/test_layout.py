@@ -35,13 +35,13 @@ class Times:
             lanes = [n for n in (1, 8, channels) if channels % n == 0]
             return {(a, b): self.moved for a in lanes for b in lanes}
         first, second = (image.shape[1] for image in images_of(node))
-        found = {
+        costs = {
             (first, second) if pair == NHWC else pair: seconds
             for pair, seconds in self.times(node).items()
         }
         return {
             (a, b): seconds
-            for (a, b), seconds in found.items()
+            for (a, b), seconds in costs.items()
             if first % a == 0 and second % b == 0
         }
 

@@ -28,11 +28,13 @@ def fused(rewrite, inputs, outputs):
 
 def assert_same_numbers(graph, inputs, outputs, xs, tolerance=0.0):
     """Assert that the graph computes the results of the original, exactly or with a tolerance."""
-    for got, want in zip(graph(*xs), Graph(tuple(inputs), tuple(outputs))(*xs), strict=True):
-        assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+    for result, want in zip(graph(*xs), Graph(tuple(inputs), tuple(outputs))(*xs), strict=True):
+        assert result.dtype == want.dtype
+        np.testing.assert_allclose(result, want, rtol=tolerance, atol=tolerance)
         if not tolerance:
-            np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+            np.testing.assert_array_equal(
+                np.signbit(result[want == 0]), np.signbit(want[want == 0])
+            )
 
 
 def names(graph):
@@ -82,9 +84,9 @@ def test_a_gradient_is_built_for_those_results_only_that_are_read(norm, op):
     (of_mean,), (of_y,) = (mg.grad(ops.sum(z * z), inputs[:1]) for z in (mean, y))
     assert {"batch_norm_backward", "less_equal", "square"}.isdisjoint(names(Graph((), (of_mean,))))
     xs = arguments()
-    (got,) = Graph(tuple(inputs), (of_mean,))(*xs)
+    (result,) = Graph(tuple(inputs), (of_mean,))(*xs)
     channel = xs[0].mean((0, 2, 3), keepdims=True) * (2 / (xs[0].size / 3))
-    np.testing.assert_allclose(got, np.broadcast_to(channel, SHAPE), rtol=1e-5)
+    np.testing.assert_allclose(result, np.broadcast_to(channel, SHAPE), rtol=1e-5)
     zeros = [
         n for n in Graph((), (of_y,)) if n.op.name == "broadcast_to" and not n.inputs[0].inputs
     ]
@@ -135,5 +137,5 @@ def test_a_fused_op_has_the_line_of_the_norm_and_the_turn_of_the_relu(norm):
     inputs, (y, _, var) = norm
     h = ops.relu(y + inputs[3])
     graph, _ = fused(fuse_batch_norm, inputs, [var, h])
-    made = graph.outputs[1].inputs[0]
-    assert (made.source, made.order[0]) == (y.source, h.order[0])
+    norm_relu = graph.outputs[1].inputs[0]
+    assert (norm_relu.source, norm_relu.order[0]) == (y.source, h.order[0])

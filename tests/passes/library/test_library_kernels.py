@@ -105,8 +105,8 @@ def test_where_something_is_missing_the_result_is_the_same(graph, missing, compi
         functions = compiler.KERNELS.functions
 
         def the_walker_alone(sources, on_disk):
-            found = functions(sources, on_disk)
-            return {name: at if name == walker.WALKER.name else 0 for name, at in found.items()}
+            addresses = functions(sources, on_disk)
+            return {name: at if name == walker.WALKER.name else 0 for name, at in addresses.items()}
 
         monkeypatch.setattr(compiler.KERNELS, "functions", the_walker_alone)
     else:

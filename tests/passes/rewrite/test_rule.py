@@ -18,8 +18,8 @@ from minigraph.passes.rewrite.simplification import EXACT, simplify
 
 
 def matches(before, variables, node):
-    found = (match(pattern, node) for pattern in operand_orders(before))
-    return [tuple(bound[x] for x in variables) for bound in found if bound is not None]
+    bindings = (match(pattern, node) for pattern in operand_orders(before))
+    return [tuple(bound[x] for x in variables) for bound in bindings if bound is not None]
 
 
 def test_a_pattern_matches_in_every_order():

@@ -67,8 +67,8 @@ def test_a_rule_changes_no_bit(rule):
         fired += 1
         new, _ = run(lambda g, notes: rewrite(g, [rule], notes), graph)
         xs = [values(x.dtype, x.shape) for x in graph.inputs]
-        got, want = new(*xs)[0], graph(*xs)[0]
-        assert_bits(got, want)
+        result, want = new(*xs)[0], graph(*xs)[0]
+        assert_bits(result, want)
     assert fired
 
 
@@ -101,8 +101,8 @@ def test_each_result_of_an_op_is_folded():
     graph, fired = run(simplify, Graph((), results))
     assert all(isinstance(y.op, Constant) for y in graph.outputs)
     assert fired == {"constant folded": 3}
-    for got, want in zip(graph(), Graph((), results)(), strict=True):
-        assert_bits(got, want)
+    for result, want in zip(graph(), Graph((), results)(), strict=True):
+        assert_bits(result, want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -111,8 +111,8 @@ def test_a_folded_constant_keeps_its_dtype_and_bits(dtype):
     graph = Graph((), (ops.maximum(x, x[::-1]), x.T.astype("float32"), ops.sum(x, 1)))
     new, _ = run(simplify, graph)
     assert all(isinstance(y.op, Constant) for y in new.outputs)
-    for got, want in zip(new(), graph(), strict=True):
-        assert_bits(got, want)
+    for result, want in zip(new(), graph(), strict=True):
+        assert_bits(result, want)
 
 
 @pytest.mark.parametrize(
