@@ -43,6 +43,6 @@ def assert_native(inputs, outputs, values, level=2):
     options = {"graph_opt_level": level, "autotune": "off"}
     function = mg.comp_graph("cpu", options).compile(inputs, outputs)
     assert not function.report().numpy
-    wanted = Graph(tuple(inputs), tuple(outputs))(*values)
-    for got, want in zip(function(*values), wanted, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    expected = Graph(tuple(inputs), tuple(outputs))(*values)
+    for result, want in zip(function(*values), expected, strict=True):
+        np.testing.assert_allclose(result, want, rtol=1e-5, atol=1e-5)

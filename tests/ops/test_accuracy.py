@@ -53,11 +53,11 @@ def test_floats_of_16_bits_are_reduced_in_float32(name, dtype, gradient):
         return mg.grad(ops.sum(y * weights.astype(x.dtype)), [x])[0] if gradient else y
 
     with np.errstate(under="ignore"):
-        got, want = evaluate(computed, x), evaluate(computed, x.astype(F64))
-    assert got.dtype == dtype
+        result, want = evaluate(computed, x), evaluate(computed, x.astype(F64))
+    assert result.dtype == dtype
     eps = float(ml_dtypes.finfo(dtype).eps)
     near = 8 * eps * np.abs(want).max()
-    np.testing.assert_allclose(got.astype(F64), want, rtol=8 * eps, atol=near)
+    np.testing.assert_allclose(result.astype(F64), want, rtol=8 * eps, atol=near)
 
 
 def normal_tail(x):
@@ -74,9 +74,9 @@ def sigmoid_tail(x):
 @pytest.mark.parametrize(("form", "tail"), [("none", normal_tail), ("tanh", sigmoid_tail)])
 def test_gelu_is_as_accurate_in_its_tail_as_anywhere(form, tail, device, level):
     x = np.linspace(-8, 8, 1601, dtype=F32)
-    given = mg.input("x", x.shape)
+    node = mg.input("x", x.shape)
     function = mg.comp_graph(device, {"graph_opt_level": level}).compile(
-        [given], ops.gelu(given, form)
+        [node], ops.gelu(node, form)
     )
     wide = x.astype(F64)
     np.testing.assert_allclose(function(x), wide * tail(wide), rtol=3e-5)
@@ -86,16 +86,16 @@ def test_gelu_is_as_accurate_in_its_tail_as_anywhere(form, tail, device, level):
 @pytest.mark.parametrize("fn", [ops.expm1, ops.elu])
 def test_the_gradient_of_expm1_is_as_accurate_in_its_tail_as_anywhere(fn, dtype):
     x = np.linspace(-9, -0.5, 100).astype(dtype)
-    given = mg.input("x", x.shape, dtype)
-    (slope,) = Graph((given,), tuple(mg.grad(fn(given).sum(), [given])))(x)
+    node = mg.input("x", x.shape, dtype)
+    (slope,) = Graph((node,), tuple(mg.grad(fn(node).sum(), [node])))(x)
     eps = float(ml_dtypes.finfo(x.dtype).eps)
     np.testing.assert_allclose(slope.astype(F64), np.exp(x.astype(F64)), rtol=2 * eps)
 
 
 def test_fma_rounds_once():
     x = np.array([1 + 2**-12, 2.0**-80], F32)
-    got = evaluate(lambda x: ops.fma(x, x, np.array([-1 - 2.0**-11, 0], F32)), x)
-    np.testing.assert_array_equal(got, np.array([2.0**-24, 0], got.dtype))
+    result = evaluate(lambda x: ops.fma(x, x, np.array([-1 - 2.0**-11, 0], F32)), x)
+    np.testing.assert_array_equal(result, np.array([2.0**-24, 0], result.dtype))
     assert ops.fma(mg.input("x", (2,)), 2, 1).dtype == F32
 
 
@@ -113,8 +113,8 @@ def test_remainders_are_exact_for_quotients_of_any_size(dtype):
     whole = np.exp2(rng.uniform(0, 60, y.size)).round() * rng.choice([-1, 1], y.size)
     x = (whole * y).astype(dtype)  # near a multiple, on both sides
     x = np.nextafter(x, rng.choice([-np.inf, np.inf], x.size).astype(dtype))
-    given = mg.input("x", x.shape, dtype), mg.input("y", y.shape, dtype)
-    function = mg.comp_graph("cpu").compile([*given], [given[0] % given[1], given[0] // given[1]])
+    nodes = mg.input("x", x.shape, dtype), mg.input("y", y.shape, dtype)
+    function = mg.comp_graph("cpu").compile([*nodes], [nodes[0] % nodes[1], nodes[0] // nodes[1]])
     remainder, quotient = function(x, y)
     np.testing.assert_array_equal(remainder, np.remainder(x, y))
     np.testing.assert_array_equal(quotient, np.floor_divide(x, y))
@@ -137,11 +137,11 @@ def test_a_power_does_not_depend_on_how_its_exponent_is_repeated(dtype):
         x = specials(F64 if dtype == F64 else F32).astype(dtype)
     for exponent, want in zip(EXPONENTS, powers_one_by_one(x), strict=True):
         for y in (np.array(exponent, dtype), np.full(x.shape, exponent, dtype)):
-            (got,) = forward(Pow(), [x, y])
-            wide, near = got.astype(F64), 4 * float(ml_dtypes.finfo(dtype).eps)
+            (result,) = forward(Pow(), [x, y])
+            wide, near = result.astype(F64), 4 * float(ml_dtypes.finfo(dtype).eps)
             np.testing.assert_allclose(wide, want.astype(F64), rtol=near)
             zero = want == 0
-            np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+            np.testing.assert_array_equal(np.signbit(result[zero]), np.signbit(want[zero]))
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
@@ -149,12 +149,12 @@ def test_a_power_does_not_depend_on_how_its_exponent_is_repeated(dtype):
 def test_powers_of_special_values_are_the_same_at_every_level(device, level):
     large = np.abs(specials(F32)) >= np.finfo(F32).tiny  # programs flush denormals to zero
     x = specials(F32)[large | ~np.isfinite(specials(F32)) | (specials(F32) == 0)]
-    given = mg.input("x", x.shape)
-    ys = [given**exponent for exponent in EXPONENTS]
-    function = mg.comp_graph(device, {"graph_opt_level": level}).compile([given], ys)
-    for got, want in zip(function(x), powers_one_by_one(x), strict=True):
+    node = mg.input("x", x.shape)
+    ys = [node**exponent for exponent in EXPONENTS]
+    function = mg.comp_graph(device, {"graph_opt_level": level}).compile([node], ys)
+    for result, want in zip(function(x), powers_one_by_one(x), strict=True):
         kept = (np.abs(want) >= np.finfo(F32).tiny) | (want == 0) | ~np.isfinite(want)
-        assert_same(got[kept], want[kept])
+        assert_same(result[kept], want[kept])
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -162,13 +162,13 @@ def test_powers_made_of_products_are_within_two_units_in_the_last_place(dtype):
     rng = np.random.default_rng(0)
     x = np.exp(rng.uniform(-2, 2, 10_000)) * rng.choice([-1, 1], 10_000)
     x = x.astype(dtype)
-    given, exponents = mg.input("x", x.shape, dtype), [-2, -1, 2, 3, 4]
+    node, exponents = mg.input("x", x.shape, dtype), [-2, -1, 2, 3, 4]
     function = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile(
-        [given], [given**exponent for exponent in exponents]
+        [node], [node**exponent for exponent in exponents]
     )
     assert "pow" not in function.report().ops
     wide, eps = x.astype(np.longdouble), float(ml_dtypes.finfo(dtype).eps)
-    for got, exponent in zip(function(x), exponents, strict=True):
+    for result, exponent in zip(function(x), exponents, strict=True):
         want = wide**exponent
         unit = np.exp2(np.floor(np.log2(np.abs(want)))) * eps
-        assert (np.abs(got.astype(np.longdouble) - want) / unit).max() < 2
+        assert (np.abs(result.astype(np.longdouble) - want) / unit).max() < 2

@@ -43,19 +43,19 @@ def test_indexing_is_numpys(index):
     x = mg.input("x", CUBE.shape, "float64")
     y = x[index]
     (dx,) = mg.grad(ops.sum(y * y), [x])
-    got, gradient = Graph((x,), (y, dx))(CUBE)
-    np.testing.assert_array_equal(got, CUBE[index], strict=True)
-    wanted = np.zeros_like(CUBE)
-    np.add.at(wanted, index, 2 * CUBE[index])
-    np.testing.assert_allclose(gradient, wanted, rtol=1e-14)
+    result, gradient = Graph((x,), (y, dx))(CUBE)
+    np.testing.assert_array_equal(result, CUBE[index], strict=True)
+    expected = np.zeros_like(CUBE)
+    np.add.at(expected, index, 2 * CUBE[index])
+    np.testing.assert_allclose(gradient, expected, rtol=1e-14)
 
 
 def test_expressions_are_indices():
     x, i = mg.input("x", CUBE.shape, "float64"), mg.input("i", AT.shape, "int32")
     outputs = (x[i], x[:, i, 0], x[i, i + 1], x[0, i])
-    got = Graph((x, i), outputs)(CUBE, AT.astype("int32"))
-    wanted = (CUBE[AT], CUBE[:, AT, 0], CUBE[AT, AT + 1], CUBE[0, AT])
-    for ours, theirs in zip(got, wanted, strict=True):
+    result = Graph((x, i), outputs)(CUBE, AT.astype("int32"))
+    expected = (CUBE[AT], CUBE[:, AT, 0], CUBE[AT, AT + 1], CUBE[0, AT])
+    for ours, theirs in zip(result, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
@@ -110,8 +110,8 @@ def test_the_last_of_several_stays_and_has_the_gradient(put):
     at = np.array([2, 0, -2])
     y = ops.scatter(x, 0, at, v) if put == "scatter" else ops.index_put(x, (at,), v)
     outputs = (y, *mg.grad(ops.sum(y * y), [x, v]))
-    got, dx, dv = Graph((x, v), outputs)(np.array([1.0, 2, 3, 4]), np.array([5.0, 6, 7]))
-    np.testing.assert_array_equal(got, [6, 2, 7, 4])
+    result, dx, dv = Graph((x, v), outputs)(np.array([1.0, 2, 3, 4]), np.array([5.0, 6, 7]))
+    np.testing.assert_array_equal(result, [6, 2, 7, 4])
     np.testing.assert_array_equal(dx, [0, 4, 0, 8])
     np.testing.assert_array_equal(dv, [0, 12, 14])
 

@@ -89,17 +89,17 @@ def test_sums_of_16_bits_are_computed_in_float32(dtype):
         (ops.std(x), 0),
     ):
         assert y.dtype == x.dtype
-        (got,) = Graph((x,), (y,))(np.full(300, 200, x.dtype))
-        np.testing.assert_allclose(got.astype(float), want, rtol=0.01)
+        (result,) = Graph((x,), (y,))(np.full(300, 200, x.dtype))
+        np.testing.assert_allclose(result.astype(float), want, rtol=0.01)
 
 
 def test_a_long_cumulative_sum_loses_less_than_a_loop():
     value = real(100_000, low=0, high=1).astype(np.float32)
     x = mg.input("x", value.shape)
     exact = np.cumsum(value.astype(np.float64))
-    got = mg.comp_graph("cpu").compile([x], ops.cumsum(x))(value)
-    assert np.abs(got - exact).max() <= np.abs(np.cumsum(value) - exact).max()
-    np.testing.assert_allclose(got, exact, rtol=1e-6)
+    result = mg.comp_graph("cpu").compile([x], ops.cumsum(x))(value)
+    assert np.abs(result - exact).max() <= np.abs(np.cumsum(value) - exact).max()
+    np.testing.assert_allclose(result, exact, rtol=1e-6)
 
 
 def test_created_arrays_have_the_dtype_of_their_numbers():

@@ -100,7 +100,7 @@ def test_c_agrees_with_forward(name, dtype, c_library):
         xs = c_operands(op, np.dtype(dtype))
         (want,) = forward(op, xs)
     for how in C_FLAGS:
-        got = np.empty_like(want)
-        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (got, *xs)]
-        c_library(dtype, how)[c_name(name)](ctypes.c_int64(got.size), *pointers)
-        assert_same(got, want, any_zero=op.name in ANY_ZERO)
+        result = np.empty_like(want)
+        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (result, *xs)]
+        c_library(dtype, how)[c_name(name)](ctypes.c_int64(result.size), *pointers)
+        assert_same(result, want, any_zero=op.name in ANY_ZERO)

@@ -46,8 +46,8 @@ def places_of_floats(arrays):
 def has_derivative(op, xs):
     """Whether a float depends on a float, and the gradient is meant to be the derivative."""
     results = op.results(*inputs_like(xs))
-    given = isinstance(op, StopGradient | WithGradient | Recomputed)
-    return bool(places_of_floats(xs) and places_of_floats(results)) and not given
+    custom = isinstance(op, StopGradient | WithGradient | Recomputed)
+    return bool(places_of_floats(xs) and places_of_floats(results)) and not custom
 
 
 SMOOTH = {name: sample for name, sample in SAMPLES.items() if has_derivative(*sample)}
@@ -111,10 +111,10 @@ def test_products_with_zeros_have_derivatives_of_every_order(places, axes, order
 
 def test_the_derivative_of_a_product_divides_nothing():
     x = np.array([np.inf, 2, 3], F32)
-    (dx,) = mg.grad(ops.prod(given := mg.input("x", (3,))), [given])
-    np.testing.assert_array_equal(Graph((given,), (dx,))(x)[0], [6, np.inf, np.inf])
+    (dx,) = mg.grad(ops.prod(node := mg.input("x", (3,))), [node])
+    np.testing.assert_array_equal(Graph((node,), (dx,))(x)[0], [6, np.inf, np.inf])
     x = np.array([1e-30, 1e-30, 2], F32)
-    np.testing.assert_allclose(Graph((given,), (dx,))(x)[0], [2e-30, 2e-30, 0], rtol=1e-6)
+    np.testing.assert_allclose(Graph((node,), (dx,))(x)[0], [2e-30, 2e-30, 0], rtol=1e-6)
 
 
 EXPANDED = [name for name, (op, _) in SAMPLES.items() if type(op).expand is not Op.expand]
@@ -129,6 +129,6 @@ def test_expand_agrees_with_forward(name, dtype):
     graph = Graph(nodes, op.expand(*nodes))
     graph.check()
     tolerance = 1e-12 if dtype == F64 else 2e-6
-    for got, want in zip(graph(*xs), forward(op, xs), strict=True):
-        assert got.dtype == want.dtype
-        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+    for result, want in zip(graph(*xs), forward(op, xs), strict=True):
+        assert result.dtype == want.dtype
+        np.testing.assert_allclose(result, want, rtol=tolerance, atol=tolerance)

@@ -76,23 +76,23 @@ def test_the_nearest_element_is_torchs_where_it_is_decided_by_rounding(n):
         {"scale_factor": f} for f in (1.1, 1.3, 2.3, 3.3, 0.7, 0.9, 2.999)
     ]:
         want = torch.nn.functional.interpolate(torch.tensor(x), **target).numpy()
-        (got,) = Graph((), (ops.interpolate(x, **target),))()
-        np.testing.assert_array_equal(got, want, err_msg=str(target))
+        (result,) = Graph((), (ops.interpolate(x, **target),))()
+        np.testing.assert_array_equal(result, want, err_msg=str(target))
 
 
 def test_the_nearest_element_is_taken_of_any_type():
     for dtype in ("int64", "uint8", "bool", "bfloat16"):
         x = mg.input("x", (1, 1, 3), dtype)
-        (got,) = Graph((x,), (ops.interpolate(x, 6),))(np.array([[[0, 1, 0]]]).astype(x.dtype))
-        np.testing.assert_array_equal(got.astype(int), [[[0, 0, 1, 1, 0, 0]]])
+        (result,) = Graph((x,), (ops.interpolate(x, 6),))(np.array([[[0, 1, 0]]]).astype(x.dtype))
+        np.testing.assert_array_equal(result.astype(int), [[[0, 0, 1, 1, 0, 0]]])
 
 
 def test_infinity_and_nan_reach_their_neighbours_only():
     x = np.zeros((1, 1, 8, 8), "float32")
     x[0, 0, 2, 2], x[0, 0, 6, 6] = np.nan, np.inf
     want = torch.nn.functional.interpolate(torch.tensor(x), scale_factor=2, mode="bilinear")
-    (got,) = Graph((), (ops.interpolate(x, scale_factor=2, mode="bilinear"),))()
-    np.testing.assert_array_equal(got, want.numpy())
+    (result,) = Graph((), (ops.interpolate(x, scale_factor=2, mode="bilinear"),))()
+    np.testing.assert_array_equal(result, want.numpy())
 
 
 LAYERS = [
@@ -111,5 +111,5 @@ def test_layers_are_torchs(name, kwargs):
     ours, theirs = getattr(nn, name)(**kwargs), getattr(torch.nn, name)(**kwargs)
     assert repr(ours) == repr(theirs)
     x = np.random.default_rng(0).normal(size=(2, 3, 4, 6)).astype("float32")
-    (got,) = Graph((), (ours(mg.graph.constant(x)),))()
-    np.testing.assert_allclose(got, theirs(torch.tensor(x)).numpy(), rtol=1e-5, atol=1e-6)
+    (result,) = Graph((), (ours(mg.graph.constant(x)),))()
+    np.testing.assert_allclose(result, theirs(torch.tensor(x)).numpy(), rtol=1e-5, atol=1e-6)

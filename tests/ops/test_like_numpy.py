@@ -153,24 +153,24 @@ cos(b)
 def test_functions_agree_with_numpy(call):
     used = {name: x for name, x in ARRAYS.items() if name in compile(call, "", "eval").co_names}
     inputs = {name: mg.input(name, x.shape, x.dtype) for name, x in used.items()}
-    got = eval(call, {**vars(ops), **inputs})
-    single = not isinstance(got, list)
-    nodes = (got,) if single else tuple(got)
-    got = Graph(tuple(inputs.values()), nodes)(*used.values())
+    result = eval(call, {**vars(ops), **inputs})
+    single = not isinstance(result, list)
+    nodes = (result,) if single else tuple(result)
+    result = Graph(tuple(inputs.values()), nodes)(*used.values())
     with np.errstate(all="ignore"):
         want = eval(call, {**vars(np), **used})
     want = [want] if single else want
-    assert len(got) == len(want)
-    for node, g, w in zip(nodes, got, map(np.asarray, want), strict=True):
+    assert len(result) == len(want)
+    for node, g, w in zip(nodes, result, map(np.asarray, want), strict=True):
         assert (node.shape, node.dtype) == (g.shape, g.dtype) == (w.shape, w.dtype)
         np.testing.assert_allclose(g, w, rtol=1e-13, atol=1e-13)
 
 
 def test_one_hot_is_a_row_of_the_identity():
     labels = np.array([[2, 0], [1, 1]])
-    got = evaluate(lambda i: ops.one_hot(i, 3), labels)
-    np.testing.assert_array_equal(got, np.eye(3)[labels])
-    assert got.dtype == np.int64
+    result = evaluate(lambda i: ops.one_hot(i, 3), labels)
+    np.testing.assert_array_equal(result, np.eye(3)[labels])
+    assert result.dtype == np.int64
     assert ops.one_hot(labels, 3, "float32").dtype == F32
 
 

@@ -31,8 +31,8 @@ def test_a_check_passes_values_on_and_raises_what_is_wrong(level, device):
     with pytest.raises(mg.GraphError) as raised:
         f(good)
     text = str(raised.value)
-    said = "roots are of what is not negative (1 of 6 elements are false, the first at (1, 1))"
-    assert said in text and "in layer root, at " in text and "test_observation.py:" in text
+    message = "roots are of what is not negative (1 of 6 elements are false, the first at (1, 1))"
+    assert message in text and "in layer root, at " in text and "test_observation.py:" in text
     assert "\n" not in text
 
 
@@ -95,19 +95,19 @@ def test_values_are_printed_in_their_order_in_each_call(level, capsys):
     f = compiled([x], [ops.print(ops.exp(y) + x, "later"), y.sum()], level)
     f([0.0, 1.0])
     f([0.0, 2.0])
-    said = re.findall(r"(\w+), call (\d): (.*)", capsys.readouterr().out)
-    wanted = [
+    lines = re.findall(r"(\w+), call (\d): (.*)", capsys.readouterr().out)
+    expected = [
         ("doubled", "0", "[0. 2.]"),
         ("later", "0", "[1.       8.389056]"),
         ("doubled", "1", "[0. 4.]"),
         ("later", "1", "[ 1.      56.59815]"),
     ]
     # level 0 prints, too, and says the last digit its way
-    assert [line[:2] for line in said] == [
-        w[:2] for half in (wanted[:2], wanted[2:]) for w in half * (1 + (level < 0))
+    assert [line[:2] for line in lines] == [
+        w[:2] for half in (expected[:2], expected[2:]) for w in half * (1 + (level < 0))
     ]
     if level == 0:
-        assert said == wanted
+        assert lines == expected
 
 
 def test_constants_are_printed_in_calls_and_large_arrays_abridged(capsys):

@@ -133,8 +133,8 @@ PUBLIC = {
 
 
 def test_every_public_function_is_a_builder_with_a_docstring():
-    made = builder(lambda: None).__code__
+    code = builder(lambda: None).__code__
     for name, fn in PUBLIC.items():
-        assert fn.__code__ is made, f"{name} is no builder"
+        assert fn.__code__ is code, f"{name} is no builder"
         assert fn.__name__ == name
         assert fn.__doc__, f"{name} has no docstring"

@@ -22,11 +22,11 @@ def value(y, *pairs):
 @pytest.mark.parametrize("descending", [False, True])
 def test_equal_elements_keep_their_order_and_nan_is_largest(descending):
     x = mg.input("x", SPECIAL.shape, "float64")
-    wanted = torch.sort(torch.tensor(SPECIAL), descending=descending, stable=True)
+    expected = torch.sort(torch.tensor(SPECIAL), descending=descending, stable=True)
     places = value(ops.argsort(x, descending=descending), (x, SPECIAL))
-    np.testing.assert_array_equal(places, wanted.indices.numpy())
-    got = value(ops.sort(x, descending=descending), (x, SPECIAL))
-    assert got.tobytes() == wanted.values.numpy().tobytes()
+    np.testing.assert_array_equal(places, expected.indices.numpy())
+    result = value(ops.sort(x, descending=descending), (x, SPECIAL))
+    assert result.tobytes() == expected.values.numpy().tobytes()
 
 
 SORTS = {
@@ -61,15 +61,15 @@ def test_no_elements_and_none_asked_for():
 @needs_torch
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_searchsorted_is_numpys_for_one_row_and_torchs_for_many(side):
-    row, wanted = np.sort(SPECIAL), np.array([[np.nan, 0.0, -0.0], [-5, 3, np.inf]])
-    x, v = mg.input("x", row.shape, "float64"), mg.input("v", wanted.shape, "float64")
-    got = value(ops.searchsorted(x, v, side), (x, row), (v, wanted))
-    np.testing.assert_array_equal(got, np.searchsorted(row, wanted, side), strict=True)
-    rows, wanted = np.sort(CUBE), np.concatenate([CUBE, CUBE[::-1]], -1)
-    x, v = mg.input("x", rows.shape, "float64"), mg.input("v", wanted.shape, "float64")
-    got = value(ops.searchsorted(x, v, side), (x, rows), (v, wanted))
-    theirs = torch.searchsorted(torch.tensor(rows), torch.tensor(wanted), side=side)
-    np.testing.assert_array_equal(got, theirs.numpy(), strict=True)
+    row, expected = np.sort(SPECIAL), np.array([[np.nan, 0.0, -0.0], [-5, 3, np.inf]])
+    x, v = mg.input("x", row.shape, "float64"), mg.input("v", expected.shape, "float64")
+    result = value(ops.searchsorted(x, v, side), (x, row), (v, expected))
+    np.testing.assert_array_equal(result, np.searchsorted(row, expected, side), strict=True)
+    rows, expected = np.sort(CUBE), np.concatenate([CUBE, CUBE[::-1]], -1)
+    x, v = mg.input("x", rows.shape, "float64"), mg.input("v", expected.shape, "float64")
+    result = value(ops.searchsorted(x, v, side), (x, rows), (v, expected))
+    theirs = torch.searchsorted(torch.tensor(rows), torch.tensor(expected), side=side)
+    np.testing.assert_array_equal(result, theirs.numpy(), strict=True)
 
 
 def test_searchsorted_takes_numbers_of_two_types():

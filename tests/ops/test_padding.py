@@ -32,9 +32,9 @@ def test_borders_are_numpys(mode, shape, widths, dtype):
     values = np.random.default_rng(0).normal(size=shape) * 9
     node = mg.input("x", shape, dtype)
     x = values.astype(node.dtype)
-    (got,) = Graph((node,), (ops.pad(node, widths, mode=mode),))(x)
-    assert got.dtype == node.dtype
-    np.testing.assert_array_equal(got, np.pad(x, widths, MODES[mode]))
+    (result,) = Graph((node,), (ops.pad(node, widths, mode=mode),))(x)
+    assert result.dtype == node.dtype
+    np.testing.assert_array_equal(result, np.pad(x, widths, MODES[mode]))
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,11 @@ def test_elementwise_results_have_numpys_dtype(name):
             continue
         arity = len(operand_dtypes(ELEMENTWISE.get(name), dtype)) if name in ELEMENTWISE else 1
         try:
-            found = ours(*[mg.input("x", (2,), dtype)] * arity).dtype
+            result = ours(*[mg.input("x", (2,), dtype)] * arity).dtype
         except DTypeError:
             continue  # NumPy takes more
         with np.errstate(all="ignore"):
-            assert found == theirs(*[np.ones(2, dtype)] * arity).dtype, dtype
+            assert result == theirs(*[np.ones(2, dtype)] * arity).dtype, dtype
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "uint64", "float16", "float32"])
@@ -77,8 +77,8 @@ def test_a_number_that_a_dtype_does_not_hold_is_compared_as_numbers_are(dtype, n
     compared = [x < number, number < x, x <= number, x >= number, x == number, x != number]
     v = values.astype(object)
     wanted = [v < number, number < v, v <= number, v >= number, v == number, v != number]
-    for found, expected in zip(Graph((x,), compared)(values), wanted, strict=True):
-        np.testing.assert_array_equal(found, expected.astype(bool))
+    for result, expected in zip(Graph((x,), compared)(values), wanted, strict=True):
+        np.testing.assert_array_equal(result, expected.astype(bool))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "float16", "float32"])
@@ -86,5 +86,5 @@ def test_a_bound_beyond_all_numbers_of_a_dtype_leaves_a_side_open(dtype):
     values = np.array([0, 1, 100], dtype)
     for low, high in ((-1e300, 10**9), (1, 1e300), (-(10**12), 5)):
         x = mg.input("x", (3,), dtype)
-        found = Graph((x,), (ops.clip(x, low, high),))(values)[0]
-        np.testing.assert_array_equal(found, np.clip(values.astype("float64"), low, high))
+        result = Graph((x,), (ops.clip(x, low, high),))(values)[0]
+        np.testing.assert_array_equal(result, np.clip(values.astype("float64"), low, high))

@@ -79,9 +79,9 @@ def test_the_logarithm_of_a_sum_may_be_infinite(axis):
 def test_integers_are_divided_as_in_torch():
     x, y = np.meshgrid(np.arange(-7, 8), [-3, -2, -1, 1, 2, 3])
     for name in ("remainder", "floor_divide"):
-        (got,) = Graph((), (getattr(ops, name)(x, y),))()
+        (result,) = Graph((), (getattr(ops, name)(x, y),))()
         want = getattr(torch, name)(torch.tensor(x), torch.tensor(y))
-        np.testing.assert_array_equal(got, want.numpy())
+        np.testing.assert_array_equal(result, want.numpy())
 
 
 def test_second_derivatives_of_logaddexp_where_its_operands_are_equal():
