@@ -4,8 +4,6 @@ Rounding may differ, by as much as the graph lets it matter (`noise.py`).  A fai
 program of its graph.
 """
 
-import functools
-
 import numpy as np
 import pytest
 from long_runs import mostly_long
@@ -130,28 +128,24 @@ def is_number(node, number):
     return constant and node.op.value.size == 1 and node.op.value.item() == number
 
 
+# An op, what a rewrite makes of it, and the first graph that shows the mistake.
 WRONG = {
-    "-0.0 + 0 is not -0.0": ("add", plus_nothing),
-    "infinity times 0 is not 0": ("multiply", times_nothing),
-    "the epsilon counts": ("add", epsilon),
-    "the logarithm of a negative number is NaN": ("exp", undone),
-    "the maximum of NaN is NaN": ("maximum", lambda _, xs: ops.where(xs[0] > xs[1], *xs)),
-    "equals are not less": ("less", lambda _, xs: ops.less_equal(*xs)),
-    "a flip turns": ("flip", lambda _, xs: xs[0]),
-    "NaN is not positive": ("relu", lambda _, xs: ops.where(xs[0] > 0, xs[0], 0)),
-    "a difference has an order": ("subtract", lambda _, xs: xs[1] - xs[0]),
-    "tanh is no less than that": ("tanh", lambda node, xs: ops.tanh(xs[0]) * 0.99999),
+    "-0.0 + 0 is not -0.0": ("add", plus_nothing, 179),
+    "infinity times 0 is not 0": ("multiply", times_nothing, 12),
+    "the epsilon counts": ("add", epsilon, 33),
+    "the logarithm of a negative number is NaN": ("exp", undone, 419),
+    "the maximum of NaN is NaN": ("maximum", lambda _, xs: ops.where(xs[0] > xs[1], *xs), 1435),
+    "equals are not less": ("less", lambda _, xs: ops.less_equal(*xs), 56),
+    "a flip turns": ("flip", lambda _, xs: xs[0], 6),
+    "NaN is not positive": ("relu", lambda _, xs: ops.where(xs[0] > 0, xs[0], 0), 150),
+    "a difference has an order": ("subtract", lambda _, xs: xs[1] - xs[0], 1),
+    "tanh is no less than that": ("tanh", lambda node, xs: ops.tanh(xs[0]) * 0.99999, 2),
 }
-
-
-@functools.cache
-def meaning_of(seed):
-    return Meaning([RandomGraph(seed)])
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_rewrite_is_found(name):
-    op, rewrite = WRONG[name]
+    op, rewrite, first = WRONG[name]
     changed = []
 
     def change(node, inputs):
@@ -161,8 +155,8 @@ def test_a_wrong_rewrite_is_found(name):
         return node.replace(inputs) if new is None else new
 
     with pytest.raises(pytest.fail.Exception, match="of this program"):
-        for seed in range(COUNT):
-            meaning = meaning_of(seed)
+        for seed in (*range(first, COUNT), *range(first)):
+            meaning = Meaning([RandomGraph(seed)])
             changed.clear()
             graph = meaning.written.map(change)
             if any(changed):
