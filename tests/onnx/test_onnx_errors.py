@@ -158,9 +158,9 @@ def test_without_the_package_onnx_one_line_says_what_to_install(tmp_path):
 
 def test_names_values_and_shapes_of_inputs_that_do_not_fit_are_errors():
     proto = model(["y = ReduceSum(x, a)"], [info("x", ["n", 3]), info("a", [1], TensorProto.INT64)])
-    for given in ({"values": {"b": [0]}}, {"shapes": {"b": (1,)}, "values": {"a": [0]}}):
+    for keywords in ({"values": {"b": [0]}}, {"shapes": {"b": (1,)}, "values": {"a": [0]}}):
         with pytest.raises(mg.GraphError, match="net has no input 'b'; it has x, a"):
-            mg.onnx.load(proto, **given)
+            mg.onnx.load(proto, **keywords)
     with pytest.raises(mg.DTypeError, match=r"onnx\.load: the input 'a': float64 does not cast"):
         mg.onnx.load(proto, values={"a": [0.5]})
     with pytest.raises(mg.GraphError, match=r"options is \[3\]; it takes a mapping"):

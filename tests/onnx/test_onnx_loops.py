@@ -83,8 +83,8 @@ def test_the_shapes_of_a_step_of_a_scan_may_depend_on_a_known_slice():
 def test_the_values_that_the_shapes_in_a_loop_depend_on_are_those_of_the_call():
     text = SCANNED.format(ends="given").replace("(float[6] x)", "(float[6] x, int64[k, 1] given)")
     function = mg.onnx.function(parsed(text), "reference")
-    for ends, found in (([1, 3, 6], [1, 4, 9]), ([2, 2, 2], [2, 4, 4])):
-        np.testing.assert_array_equal(function(np.ones(6, "f"), np.array(ends)[:, None]), found)
+    for ends, results in (([1, 3, 6], [1, 4, 9]), ([2, 2, 2], [2, 4, 4])):
+        np.testing.assert_array_equal(function(np.ones(6, "f"), np.array(ends)[:, None]), results)
     with pytest.raises(mg.GraphError, match=r"its k steps differ; .* shapes="):
         mg.onnx.load(parsed(text))
     with pytest.raises(mg.GraphError, match=r"value of the input given; onnx.load"):
@@ -114,7 +114,7 @@ def test_a_loop_runs_until_its_body_says_that_it_ends():
 
 @pytest.mark.parametrize("none", ["yes = {0}", "times = {0}"])
 def test_a_loop_of_which_no_step_runs_returns_what_it_was_given(none):
-    given = none.partition(" ")[0]
-    text = re.sub(rf"{given} = {{\d}}", none, GROWING)
-    found = mg.onnx.function(parsed(text), "reference")(np.float32([1, 2]))
-    np.testing.assert_array_equal(found, [1, 2])
+    title = none.partition(" ")[0]
+    text = re.sub(rf"{title} = {{\d}}", none, GROWING)
+    results = mg.onnx.function(parsed(text), "reference")(np.float32([1, 2]))
+    np.testing.assert_array_equal(results, [1, 2])

@@ -47,12 +47,12 @@ CASES = {
 @pytest.mark.filterwarnings("ignore:quantised operators")
 def test_an_operator_computes_what_onnxruntime_computes(name):
     arrays, attributes = CASES[name]
-    given = {f"x{i}": np.asarray(x) for i, x in enumerate(arrays) if x is not None}
-    names = [f"x{i}" if f"x{i}" in given else "" for i in range(len(arrays))]
+    feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(arrays) if x is not None}
+    names = [f"x{i}" if f"x{i}" in feeds else "" for i in range(len(arrays))]
     results = ["y", "h", "c"] if "LSTM" in name else ["y"]
     node = helper.make_node(name.split()[0], names, results, domain="com.microsoft", **attributes)
-    tensors = [numpy_helper.from_array(x, k) for k, x in given.items() if k != "x0"]
-    x = given.get("x0")
+    tensors = [numpy_helper.from_array(x, k) for k, x in feeds.items() if k != "x0"]
+    x = feeds.get("x0")
     inputs = [info("x0", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))]
     kind = helper.np_dtype_to_tensor_dtype(np.dtype("u1" if "QLinear" in name else "f"))
     graph = helper.make_graph(
@@ -63,8 +63,8 @@ def test_an_operator_computes_what_onnxruntime_computes(name):
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1  # with more, each example has its own scale in an LSTM
     session = runtime.InferenceSession(proto.SerializeToString(), options)
-    wanted, found = session.run(None, {"x0": x}), run(proto, x)
-    for one, other in zip(wanted, found if isinstance(found, list) else [found], strict=True):
+    expected, result = session.run(None, {"x0": x}), run(proto, x)
+    for one, other in zip(expected, result if isinstance(result, list) else [result], strict=True):
         assert one.dtype == other.dtype
         if one.dtype == np.uint8:  # what lies between two integers may become either
             assert (other != one).mean() < 0.02

@@ -81,8 +81,8 @@ def test_an_imported_model_learns_on():
     loss = ops.mse_loss(loaded.outputs[0], target)
     adam = optim.Adam(loaded.parameters, lr=0.1)
     step = mg.comp_graph("reference").compile([*loaded.inputs, target], loss, adam.minimize(loss))
-    wanted = np.abs(RNG.normal(size=(2, 4)))
-    losses = [step(X, wanted) for _ in range(50)]
+    expected = np.abs(RNG.normal(size=(2, 4)))
+    losses = [step(X, expected) for _ in range(50)]
     assert losses[-1] < losses[0] / 10
 
 
@@ -100,8 +100,8 @@ def test_a_function_gives_an_array_or_a_list_in_the_order_of_the_file():
     expected = np.maximum(X @ HIDDEN + 1, 0)
     np.testing.assert_allclose(run(proto, X), expected, 1e-5)
     proto = model([*NET, "z = Neg(y)"], [info("x", [2, 3])], ("z", "y"), **WEIGHTS)
-    for found, value in zip(run(proto, X), (-expected, expected), strict=True):
-        np.testing.assert_allclose(found, value, 1e-5)
+    for result, value in zip(run(proto, X), (-expected, expected), strict=True):
+        np.testing.assert_allclose(result, value, 1e-5)
 
 
 def test_a_function_has_the_weights_of_a_file_once_in_memory(tmp_path):
@@ -176,14 +176,14 @@ def test_sizes_that_are_below_0_or_have_no_letters_are_those_of_calls():
 def test_what_fits_some_sizes_only_is_compiled_for_those_of_the_call():
     """As a file has it whose exporter wrote down the size that it saw: 5 steps, say."""
     flat = np.array([5, -1], np.int64)
-    given = [info("x", ["t", "n", 3])]
+    inputs = [info("x", ["t", "n", 3])]
     fixed = {"w": np.ones((5, 1, 3), "f"), "shape": flat, "part": np.array([5, 2, -1], np.int64)}
     nodes = ["a = Reshape(x, shape)", "b = Reshape(x, part)", "c = Add(x, w)"]
-    proto = model(nodes, given, ("a", "b", "c"), **fixed)
+    proto = model(nodes, inputs, ("a", "b", "c"), **fixed)
     x = RNG.normal(size=(5, 4, 3)).astype("f")
     function = mg.onnx.function(proto, "reference")
-    for found in (function(x), function(x[:, :2])):
-        assert [len(y) for y in found] == [5, 5, 5]
+    for result in (function(x), function(x[:, :2])):
+        assert [len(y) for y in result] == [5, 5, 5]
     np.testing.assert_array_equal(function(x)[2], x + 1)
     with pytest.raises(mg.ShapeError, match=r"do not fit|makes 36 elements") as caught:
         function(x[:4, :3])
@@ -235,8 +235,8 @@ def test_an_old_model_means_what_its_opset_said():
     whole = np.exp(x) / np.exp(x).sum((1, 2), keepdims=True)
     last = np.exp(x) / np.exp(x).sum(2, keepdims=True)
     for opset, expected in ((11, whole), (13, last)):
-        found = run(model(nodes, [info("x", [2, 3, 4])], opset=opset), x)
-        np.testing.assert_allclose(found, expected, 1e-5)
+        result = run(model(nodes, [info("x", [2, 3, 4])], opset=opset), x)
+        np.testing.assert_allclose(result, expected, 1e-5)
     with pytest.raises(mg.GraphError, match="opset 5, which onnx cannot convert to 13: Upsample"):
         mg.onnx.load(model(["y = Upsample(x)"], [info("x", [2])], opset=5))
 
@@ -303,9 +303,9 @@ def test_a_table_that_is_cut_to_a_text_has_the_length_of_the_text():
 def test_sizes_and_places_of_a_resize_are_computed_in_float32(mode, scale, expected):
     how = {"coordinate_transformation_mode": mode, "nearest_mode": "floor"}
     node = helper.make_node("Resize", ["x", "", "s"], ["y"], **how)
-    found = run(model([node], [info("x", [10])], s=np.array([scale], "f")), np.arange(10.0))
-    assert found.shape == (int(10 * scale + 0.01),)
-    np.testing.assert_array_equal(found[: len(expected)], expected)
+    result = run(model([node], [info("x", [10])], s=np.array([scale], "f")), np.arange(10.0))
+    assert result.shape == (int(10 * scale + 0.01),)
+    np.testing.assert_array_equal(result[: len(expected)], expected)
 
 
 def test_a_power_whose_exponent_stands_in_the_file_is_a_product():
@@ -336,18 +336,18 @@ def test_operators_of_microsoft_compute_what_they_say():
     a, b, gamma = X, X + 1, np.arange(3, dtype="f")
     rms = X / np.sqrt((X**2).mean(-1, keepdims=True) + 1e-5) * gamma
     for domain in ("", "com.microsoft"):  # onnxruntime writes it into ONNX's own
-        found = call("SimplifiedLayerNormalization", {"x": X, "g": gamma}, domain, epsilon=1e-5)
-        np.testing.assert_allclose(found, rms, 1e-5)
+        result = call("SimplifiedLayerNormalization", {"x": X, "g": gamma}, domain, epsilon=1e-5)
+        np.testing.assert_allclose(result, rms, 1e-5)
     total = a + b
     centred = total - total.mean(-1, keepdims=True)
     norm = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gamma + 1
     arrays = {"a": a, "b": b, "g": gamma, "beta": np.ones(3, "f")}
     np.testing.assert_allclose(call("SkipLayerNormalization", arrays, epsilon=1e-5), norm, 1e-4)
-    found = call("FusedMatMul", {"a": a, "b": b}, alpha=2.0, transB=1)
-    np.testing.assert_allclose(found, 2 * a @ b.T, 1e-5)
+    result = call("FusedMatMul", {"a": a, "b": b}, alpha=2.0, transB=1)
+    np.testing.assert_allclose(result, 2 * a @ b.T, 1e-5)
     cdf = np.array([[0.5, 0.8413447, 0.9772499]])
-    found = call("Gelu", {"x": np.array([[0.0, 1.0, 2.0]], "f")})
-    np.testing.assert_allclose(found, [[0, 1, 2]] * cdf, 1e-5)
+    result = call("Gelu", {"x": np.array([[0.0, 1.0, 2.0]], "f")})
+    np.testing.assert_allclose(result, [[0, 1, 2]] * cdf, 1e-5)
 
 
 def test_quantised_pairs_are_computed_in_floats_and_said_once(monkeypatch):
@@ -355,9 +355,9 @@ def test_quantised_pairs_are_computed_in_floats_and_said_once(monkeypatch):
     nodes = ["q = QuantizeLinear(x, s, z)", "y = DequantizeLinear(q, s, z)"]
     proto = model(nodes, [info("x", [3])], s=np.float32(0.1), z=np.uint8(128))
     with pytest.warns(mg.MinigraphWarning, match="computed in floats") as caught:
-        found = [run(proto, np.array([0.33, -99, 99], "f")) for _ in range(2)]
+        result = [run(proto, np.array([0.33, -99, 99], "f")) for _ in range(2)]
     assert len(caught) == 1
-    np.testing.assert_allclose(found, [[0.3, -12.8, 12.7]] * 2, 1e-5)
+    np.testing.assert_allclose(result, [[0.3, -12.8, 12.7]] * 2, 1e-5)
 
 
 def test_what_is_computed_of_the_newest_opset_is_computed_of_all_that_are_read_as_they_are():

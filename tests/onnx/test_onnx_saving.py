@@ -42,8 +42,8 @@ def session(path):
 
 
 def run(path, inputs, arrays):
-    given = {x.name: array for x, array in zip(inputs, arrays, strict=True)}
-    return session(path).run(None, given)
+    feeds = {x.name: array for x, array in zip(inputs, arrays, strict=True)}
+    return session(path).run(None, feeds)
 
 
 def inputs_of(name, arrays):
@@ -53,11 +53,11 @@ def inputs_of(name, arrays):
 def all_samples(chosen):
     """Return the inputs, arrays, results and values of samples, all in float32 but for loops."""
     inputs, arrays, results, values = [], [], {}, {}
-    for name, (op, given) in SAMPLES.items():
+    for name, (op, operands) in SAMPLES.items():
         if not chosen(name):
             continue
         loop = name.startswith("scan")
-        xs = [np.asarray(x, F32 if x.dtype == F64 and not loop else None) for x in given]
+        xs = [np.asarray(x, F32 if x.dtype == F64 and not loop else None) for x in operands]
         these = inputs_of(name, xs)
         with np.errstate(all="ignore"):
             made = op.forward(*xs)
@@ -76,8 +76,8 @@ def unsaid(path, chosen):
     try:
         mg.onnx.save(path, inputs, results)
     except mg.GraphError as error:
-        _, found, listed = str(error).partition("ONNX cannot express these ops of the graph: ")
-        assert found, error
+        _, separator, listed = str(error).partition("ONNX cannot express these ops of the graph: ")
+        assert separator, error
         return {each.rpartition(" (")[0] for each in listed.split(", ")}
     return set()
 
@@ -87,9 +87,9 @@ def test_every_op_computes_the_same_in_onnxruntime_or_is_listed_as_missing(path)
     said = {name for name in SAMPLES if not unsaid(path, {name}.__contains__)} - NO_KERNEL
     inputs, arrays, results, values = all_samples(said.__contains__)
     mg.onnx.save(path, inputs, results)
-    for (name, want), got in zip(values.items(), run(path, inputs, arrays), strict=True):
-        assert (got.dtype, got.shape) == (want.dtype, want.shape), name
-        np.testing.assert_allclose(got, want, 1e-5, 1e-5, err_msg=name)
+    for (name, want), result in zip(values.items(), run(path, inputs, arrays), strict=True):
+        assert (result.dtype, result.shape) == (want.dtype, want.shape), name
+        np.testing.assert_allclose(result, want, 1e-5, 1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["atan2", "floor_divide", "hypot", "log1p", "remainder"])
@@ -137,14 +137,14 @@ NETWORKS = {
 @pytest.mark.parametrize("any_size", [False, True], ids=["fixed", "any_size"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_compute_the_same_in_onnxruntime(name, any_size, path):
-    make, given = NETWORKS[name]
+    make, arrays = NETWORKS[name]
     net = make().eval()
-    x = mg.input("x", (None, *given.shape[1:]) if any_size else given.shape, given.dtype)
+    x = mg.input("x", (None, *arrays.shape[1:]) if any_size else arrays.shape, arrays.dtype)
     step = mg.comp_graph("reference").compile([x], net(x))
     mg.onnx.save(path, step)
-    (got,) = run(path, [x], [given])
-    want = step(given)
-    np.testing.assert_allclose(got, want, 1e-5, 1e-5 * np.abs(want).max())
+    (result,) = run(path, [x], [arrays])
+    want = step(arrays)
+    np.testing.assert_allclose(result, want, 1e-5, 1e-5 * np.abs(want).max())
 
 
 def test_nodes_have_the_names_of_layers_and_tensors_those_of_their_authors(path):
@@ -166,9 +166,9 @@ def test_a_product_that_is_a_result_stays_beside_its_sum_with_a_bias(path):
     x, w, bias = mg.input("x", (2, 3)), mg.input("w", (4, 3)), mg.input("bias", (4,))
     product = x @ w.T
     mg.onnx.save(path, [x, w, bias], [product, product + bias])
-    given = [np.ones((2, 3), "float32"), np.ones((4, 3), "float32"), np.ones(4, "float32")]
-    got = run(path, [x, w, bias], given)
-    assert [y.tolist() for y in got] == [[[3.0] * 4] * 2, [[4.0] * 4] * 2]
+    arrays = [np.ones((2, 3), "float32"), np.ones((4, 3), "float32"), np.ones(4, "float32")]
+    result = run(path, [x, w, bias], arrays)
+    assert [y.tolist() for y in result] == [[[3.0] * 4] * 2, [[4.0] * 4] * 2]
 
 
 def test_a_training_step_has_the_new_values_of_parameters_as_results(path):
@@ -177,10 +177,10 @@ def test_a_training_step_has_the_new_values_of_parameters_as_results(path):
     updates = optim.SGD([w], 0.5).minimize(loss)
     step = mg.comp_graph("reference").compile([x], loss, updates)
     mg.onnx.save(path, step)
-    given = np.arange(12, dtype="float32").reshape(4, 3) / 8
-    named = zip([y.name for y in session(path).get_outputs()], run(path, [x], [given]), strict=True)
+    array = np.arange(12, dtype="float32").reshape(4, 3) / 8
+    named = zip([y.name for y in session(path).get_outputs()], run(path, [x], [array]), strict=True)
     results = dict(named)
-    np.testing.assert_allclose(results.pop("output"), step(given), 1e-5)
+    np.testing.assert_allclose(results.pop("output"), step(array), 1e-5)
     np.testing.assert_allclose(results.pop("w.new"), w.numpy(), 1e-5)
 
 
@@ -193,8 +193,8 @@ def test_casts_of_amp_are_kept(path):
     kinds = [(n.op_type, *(a.i for a in n.attribute if a.name == "to")) for n in nodes]
     half, single = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
     assert kinds.count(("Cast", half)) == 2 and kinds.count(("Cast", single)) == 1
-    given = np.array([[1, 2, 3], [4, 5, 6]], "float32") / 8
-    np.testing.assert_allclose(run(path, [x], [given])[0], step(given), 2e-3, 2e-3)
+    array = np.array([[1, 2, 3], [4, 5, 6]], "float32") / 8
+    np.testing.assert_allclose(run(path, [x], [array])[0], step(array), 2e-3, 2e-3)
 
 
 def test_sizes_of_calls_are_computed_by_the_model(path):
@@ -210,10 +210,13 @@ def test_sizes_of_calls_are_computed_by_the_model(path):
     step = mg.comp_graph("reference").compile([rows, columns], results)
     mg.onnx.save(path, step)
     for n, m in ((5, 1), (3, 4)):
-        given = [np.random.default_rng(0).random((n, 4 * m), "float32"), np.ones((m, 2), "float32")]
-        for got, want in zip(run(path, [rows, columns], given), step(*given), strict=True):
-            assert got.dtype == want.dtype
-            np.testing.assert_allclose(got, want, 1e-5, 1e-6)
+        arrays = [
+            np.random.default_rng(0).random((n, 4 * m), "float32"),
+            np.ones((m, 2), "float32"),
+        ]
+        for result, want in zip(run(path, [rows, columns], arrays), step(*arrays), strict=True):
+            assert result.dtype == want.dtype
+            np.testing.assert_allclose(result, want, 1e-5, 1e-6)
 
 
 def test_a_size_that_a_model_reads_is_written_again(path):
@@ -231,10 +234,10 @@ def test_a_loop_may_be_there_twice(path):
     second = op.results(first[0], *inputs[1:])
     mg.onnx.save(path, inputs, [*first, *second])
     one = op.forward(h, x, w)
-    for got, want in zip(
+    for result, want in zip(
         run(path, inputs, (h, x, w)), [*one, *op.forward(one[0], x, w)], strict=True
     ):
-        np.testing.assert_allclose(got, want, 1e-6)
+        np.testing.assert_allclose(result, want, 1e-6)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -243,8 +246,8 @@ def test_a_loop_may_have_no_results_but_its_last_carry(path, reverse):
     last, _ = ops.scan(lambda h, row: (h * 2 + row, None), ops.zeros((2,)), x, reverse=reverse)
     mg.onnx.save(path, [x], last)
     rows = [[1, 2], [3, 4], [5, 6]][:: -1 if reverse else 1]
-    found = run(path, [x], [np.array([[1, 2], [3, 4], [5, 6]], "f")])[0]
-    np.testing.assert_array_equal(found, np.array([4, 2, 1]) @ rows)
+    result = run(path, [x], [np.array([[1, 2], [3, 4], [5, 6]], "f")])[0]
+    np.testing.assert_array_equal(result, np.array([4, 2, 1]) @ rows)
 
 
 def test_large_arrays_are_in_a_file_beside_the_model(path, monkeypatch):
@@ -253,9 +256,9 @@ def test_large_arrays_are_in_a_file_beside_the_model(path, monkeypatch):
     net = nn.Linear(40, 30)
     mg.onnx.save(path, [x], net(x))
     assert path.stat().st_size < 2000 < (path.parent / "net.onnx.data").stat().st_size
-    given = np.ones((2, 40), "float32")
-    want = mg.comp_graph("reference").compile([x], net(x))(given)
-    np.testing.assert_allclose(run(path, [x], [given])[0], want, 1e-5, 1e-5)
+    array = np.ones((2, 40), "float32")
+    want = mg.comp_graph("reference").compile([x], net(x))(array)
+    np.testing.assert_allclose(run(path, [x], [array])[0], want, 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize("opset", [18, 20, onnx.defs.onnx_opset_version()])
@@ -315,13 +318,13 @@ def test_what_cannot_be_saved_is_an_error_that_says_so(path, tmp_path):
     "value", [np.float32(0), np.float32(-np.inf), np.int64(2**60), np.bool_(1)]
 )
 def test_a_border_of_a_number_in_the_file_is_one_node(path, value):
-    given = np.zeros((2, 3), value.dtype)
+    array = np.zeros((2, 3), value.dtype)
     kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
     proto = model(["y = Pad(x, p, v)"], [info("x", [2, 3], kind)], p=[0, 1, 2, 0], v=value)
     loaded = mg.onnx.load(proto)
     assert loaded.outputs[0].inputs == (loaded.inputs[0],)
     mg.onnx.save(path, loaded.inputs, loaded.outputs)
-    wanted = np.pad(given, ((0, 2), (1, 0)), constant_values=value)
-    found = mg.onnx.function(proto, "reference")(given)
-    for result in (found, run(path, loaded.inputs, [given])[0]):
-        np.testing.assert_array_equal(result, wanted)
+    expected = np.pad(array, ((0, 2), (1, 0)), constant_values=value)
+    found = mg.onnx.function(proto, "reference")(array)
+    for result in (found, run(path, loaded.inputs, [array])[0]):
+        np.testing.assert_array_equal(result, expected)

@@ -54,8 +54,8 @@ def is_chosen(model):
 def cases():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made = collect_testcases(None)
-    return {c.name.removeprefix("test_"): c for c in made if is_chosen(c.model)}
+        testcases = collect_testcases(None)
+    return {c.name.removeprefix("test_"): c for c in testcases if is_chosen(c.model)}
 
 
 def as_array(value):
@@ -68,9 +68,9 @@ def fault(model, data, device, level, rtol, atol):
         options = {**OPTIONS, "graph_opt_level": level}
         function = mg.onnx.function(model, device, options)
         for inputs, expected in data:
-            found = function(*inputs)
-            found = found if isinstance(found, list) else [found]
-            for x, y in zip(found, map(as_array, expected), strict=True):
+            results = function(*inputs)
+            results = results if isinstance(results, list) else [results]
+            for x, y in zip(results, map(as_array, expected), strict=True):
                 assert (x.dtype, x.shape) == (y.dtype, y.shape)
                 np.testing.assert_allclose(x, y, rtol, atol)
     except (mg.GraphError, AssertionError) as error:
@@ -87,11 +87,11 @@ def test_all_tests_of_operators_pass_but_those_with_a_reason(device, level):
         for p in names.split()
         for name in fnmatch.filter(cases(), p)
     }
-    found = {
+    results = {
         name: fault(c.model, c.data_sets, device, level, c.rtol, c.atol)
         for name, c in cases().items()
     }
-    faults = {name: text for name, text in found.items() if text}
+    faults = {name: text for name, text in results.items() if text}
     assert {name: text for name, text in faults.items() if name not in excused} == {}
     assert excused - {*faults} == set()
     text = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text()

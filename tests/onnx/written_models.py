@@ -22,8 +22,8 @@ def model(nodes, inputs, outputs=("y",), opset=21, **arrays):
     for node in nodes:
         if isinstance(node, str):
             results, call = node.split(" = ")
-            name, _, given = call.rstrip(")").partition("(")
-            node = helper.make_node(name, given.split(", "), results.split(", "))
+            name, _, arguments = call.rstrip(")").partition("(")
+            node = helper.make_node(name, arguments.split(", "), results.split(", "))
         made.append(node)
     tensors = [numpy_helper.from_array(np.asarray(x), name) for name, x in arrays.items()]
     results = [info(y, None) for y in outputs]
