@@ -33,18 +33,18 @@ def process(*arguments, status=0, **environment):
 
 def run(*arguments, status=0):
     """Run a command and return what it prints, and what it says of what went wrong."""
-    printed, said = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+    printed, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
         try:
             ended = cli.main([*map(str, arguments)])
         except SystemExit as stopped:
             ended = stopped.code
-    assert ended == status, said.getvalue()
-    return printed.getvalue(), said.getvalue()
+    assert ended == status, errors.getvalue()
+    return printed.getvalue(), errors.getvalue()
 
 
 def answer(*arguments, status=0):
     """Return the JSON of a command that finds nothing to complain of."""
-    printed, said = run(*arguments, "--json", status=status)
-    assert not said
+    printed, errors = run(*arguments, "--json", status=status)
+    assert not errors
     return json.loads(printed)

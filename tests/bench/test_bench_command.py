@@ -24,9 +24,9 @@ def out(tmp_path_factory):
 
 
 def test_a_run_keeps_every_sample_of_every_side(out):
-    found = Results.read(out)
-    assert list(found.cases) == ["mlp"]
-    mlp = found.cases["mlp"]
+    run = Results.read(out)
+    assert list(run.cases) == ["mlp"]
+    mlp = run.cases["mlp"]
     assert list(mlp.sides) == ["level 0", "level 3"]
     for side in mlp.sides.values():
         assert len(side.seconds) == 3 and min(side.seconds) > 0
@@ -34,8 +34,8 @@ def test_a_run_keeps_every_sample_of_every_side(out):
         assert side.roofline > 0
         if sys.platform == "linux":
             assert side.peak > 1 << 20
-    assert found.versions["minigraph"] == mg.__version__
-    assert found.options["quick"] and found.options["levels"] == [0, 3]
+    assert run.versions["minigraph"] == mg.__version__
+    assert run.options["quick"] and run.options["levels"] == [0, 3]
 
 
 def test_results_of_a_gpu_name_it(monkeypatch):
@@ -59,16 +59,16 @@ def test_the_page_made_again_from_the_results_is_the_same(out, capsys):
 def test_arguments_that_do_not_fit_are_one_line(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(["bench", *arguments.split()])
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert stopped.value.code == 2
-    assert said.count("\n") == 1 and arguments.split()[1] in said
+    assert errors.count("\n") == 1 and arguments.split()[1] in errors
 
 
 def test_a_folder_that_cannot_be_made_is_one_line_before_anything_runs(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert cli.main(["bench", "--models", "abc", "--out", str(tmp_path / "file" / "out")]) == 1
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said == f"minigraph: --out: {tmp_path}/file/out cannot be made: Not a directory"
+    errors = capsys.readouterr().err.splitlines()[-1]
+    assert errors == f"minigraph: --out: {tmp_path}/file/out cannot be made: Not a directory"
 
 
 def test_results_that_cannot_be_written_are_printed_nevertheless(monkeypatch, tmp_path, capsys):
@@ -80,10 +80,10 @@ def test_results_that_cannot_be_written_are_printed_nevertheless(monkeypatch, tm
 
     monkeypatch.setattr(command, "measure_cases", measure)
     assert cli.main(["bench", "--models", "abc", "--out", str(tmp_path)]) == 1
-    said = capsys.readouterr()
+    errors = capsys.readouterr()
     error = f"minigraph: {tmp_path}/results.json cannot be written: Is a directory"
-    assert said.err.splitlines()[-1] == error
-    assert said.out.strip()
+    assert errors.err.splitlines()[-1] == error
+    assert errors.out.strip()
 
 
 def test_a_folder_without_results_is_one_line(tmp_path, capsys):
@@ -97,8 +97,8 @@ def test_a_folder_without_results_is_one_line(tmp_path, capsys):
 def test_a_precision_that_this_processor_lacks_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(amx, "why_not", lambda: "the processor has no AMX")
     assert cli.main(["bench", "--device", "cpu", "--precision", "bf16x3"]) == 1
-    said = capsys.readouterr().err
-    assert "precision='bf16x3'" in said and "AMX" in said and said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert "precision='bf16x3'" in errors and "AMX" in errors and errors.count("\n") == 1
 
 
 def test_a_precision_of_this_processor_is_measured(monkeypatch):
@@ -112,6 +112,6 @@ def test_a_precision_of_this_processor_is_measured(monkeypatch):
 def test_a_precision_that_the_cpu_does_not_have_is_one_line(tmp_path, capsys):
     arguments = ["--device", "cpu", "--precision", "tf32", "--out", str(tmp_path / "out")]
     assert cli.main(["bench", *arguments]) == 1
-    said = capsys.readouterr().err
-    assert "--precision tf32 takes --device cuda" in said and said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert "--precision tf32 takes --device cuda" in errors and errors.count("\n") == 1
     assert not (tmp_path / "out").exists()

@@ -36,13 +36,13 @@ def test_the_networks_are_those_of_the_examples(name):
     spec.loader.exec_module(example)
     make = getattr(example, EXAMPLES[name])
     net = make(networks.VOCABULARY) if name == "gpt" else make()
-    made = NETWORKS[name].network(ours.LIBRARY)
-    shapes = [sorted(p.shape for p in each.parameters()) for each in (net, made)]
+    network = NETWORKS[name].network(ours.LIBRARY)
+    shapes = [sorted(p.shape for p in each.parameters()) for each in (net, network)]
     assert shapes[0] == shapes[1]
     subject = case(name, batch_size=2)
     x = mg.input("x", (2, *subject.shape), subject.data()[0][0].dtype)
     scores = net(x).swapaxes(1, 2).reshape(2 * 64, -1) if name == "gpt" else net(x)
-    assert made(x).shape == scores.shape
+    assert network(x).shape == scores.shape
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -72,10 +72,10 @@ def test_a_network_is_the_same_in_pytorch(name, torch):
     nets[1].load_state_dict({n: torch.from_numpy(v) for n, v in state.items()}, strict=False)
     value = subject.data()[0][0]
     x = mg.input("x", value.shape, value.dtype)
-    got = mg.comp_graph("reference").compile([x], nets[0].eval()(x))(value)
+    result = mg.comp_graph("reference").compile([x], nets[0].eval()(x))(value)
     with torch.no_grad():
         want = nets[1].eval()(torch.from_numpy(value)).numpy()
-    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * abs(want).max())
+    np.testing.assert_allclose(result, want, rtol=1e-3, atol=1e-3 * abs(want).max())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -29,19 +29,19 @@ def test_times_count_once_they_have_settled(run):
     ],
 )
 def test_a_worker_that_fails_is_a_line_and_not_the_end(run, end, words):
-    found = run({"level 0": scripted(), "torch": scripted(0.25, 0.25, 0.25, end)})
-    sides = found.cases["abc"].sides
+    results = run({"level 0": scripted(), "torch": scripted(0.25, 0.25, 0.25, end)})
+    sides = results.cases["abc"].sides
     assert len(sides["level 0"].seconds) == 5 and not sides["level 0"].error
     assert len(sides["torch"].seconds) == 1 and words in sides["torch"].error
-    assert any(words in line for line in terminal_lines(found))
+    assert any(words in line for line in terminal_lines(results))
 
 
 def test_a_worker_that_does_not_start_is_a_line_and_not_the_end(run):
     broken = [sys.executable, "-S", "-c", "import there_is_no_such_module"]
-    found = run({"level 0": scripted(), "jax": broken})
-    assert "there_is_no_such_module" in found.cases["abc"].sides["jax"].error
-    assert found.cases["abc"].best_peer is None
-    assert any(", jax: ended with status 1" in line for line in terminal_lines(found))
+    results = run({"level 0": scripted(), "jax": broken})
+    assert "there_is_no_such_module" in results.cases["abc"].sides["jax"].error
+    assert results.cases["abc"].best_peer is None
+    assert any(", jax: ended with status 1" in line for line in terminal_lines(results))
 
 
 def test_a_worker_that_does_not_answer_is_given_up():
@@ -66,17 +66,17 @@ def test_ctrl_c_keeps_what_was_measured(run, ctrl_c):
         if shown.count("a * b * c (1 of 2): torch") == 4:  # its start and two turns before it
             os.kill(os.getpid(), signal.SIGINT)
 
-    found = run({"level 0": scripted(), "torch": scripted()}, "abc,mlp", progress=progress)
-    assert found.interrupted
-    assert list(found.cases) == ["abc"]
-    sides = found.cases["abc"].sides
+    results = run({"level 0": scripted(), "torch": scripted()}, "abc,mlp", progress=progress)
+    assert results.interrupted
+    assert list(results.cases) == ["abc"]
+    sides = results.cases["abc"].sides
     assert (len(sides["level 0"].seconds), len(sides["torch"].seconds)) == (1, 0)
-    assert any("Interrupted" in line for line in terminal_lines(found))
+    assert any("Interrupted" in line for line in terminal_lines(results))
 
 
 def test_results_are_saved_after_each_case(run):
     saved = []
-    run({"level 0": scripted()}, "abc,mlp", save=lambda found: saved.append([*found.cases]))
+    run({"level 0": scripted()}, "abc,mlp", save=lambda results: saved.append([*results.cases]))
     assert saved == [["abc"], ["abc", "mlp"]]
 
 
@@ -115,21 +115,23 @@ def test_losses_of_the_highest_level_are_compared_with_those_of_pytorch(run):
     ],
 )
 def test_losses_need_time_a_training_step_and_both_sides(run, case, names):
-    found = run({name: scripted(outputs="exit") for name in names}, *case)
-    assert not any(side.losses_error for side in found.cases[case[0]].sides.values())
+    results = run({name: scripted(outputs="exit") for name in names}, *case)
+    assert not any(side.losses_error for side in results.cases[case[0]].sides.values())
 
 
 @pytest.mark.parametrize(
     ("outputs", "words"), [("kill", "out of memory"), ([2.0, None], "gives NaN or infinity")]
 )
 def test_losses_that_fail_harm_nothing_else(run, tmp_path, outputs, words):
-    found = run({"level 3": scripted(outputs=outputs), "torch": scripted(outputs=[2.0])}, *TRAINING)
-    mine, _ = found.cases["mlp"].sides.values()
+    results = run(
+        {"level 3": scripted(outputs=outputs), "torch": scripted(outputs=[2.0])}, *TRAINING
+    )
+    mine, _ = results.cases["mlp"].sides.values()
     assert words in mine.losses_error and not mine.error
     assert len(mine.seconds) == 2 and mine.peak == 1 << 30
-    assert f"level 3: losses: {mine.losses_error}" in " ".join(terminal_lines(found))
-    found.write(tmp_path)
-    assert Results.read(tmp_path) == found
+    assert f"level 3: losses: {mine.losses_error}" in " ".join(terminal_lines(results))
+    results.write(tmp_path)
+    assert Results.read(tmp_path) == results
 
 
 @pytest.mark.parametrize(

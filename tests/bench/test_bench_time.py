@@ -72,12 +72,12 @@ RUNS = {
 @pytest.mark.parametrize("busy", [(0.3,), (1,), (2,), (5,), (15,), (1, 9), (1, 1, 1, 1, 1, 30)])
 @pytest.mark.parametrize("arguments", RUNS.values(), ids=RUNS)
 def test_a_run_ends_after_its_minutes(machine, arguments, busy):
-    made = machine(*arguments, busy=busy)
-    found = made.run()
-    assert made.now <= 60 * made.plan.minutes + 2 * MIN_TIMEOUT
-    assert found.cases
-    if found.left_out:
-        assert any("The time was up" in line for line in remarks(found))
+    fake = machine(*arguments, busy=busy)
+    results = fake.run()
+    assert fake.now <= 60 * fake.plan.minutes + 2 * MIN_TIMEOUT
+    assert results.cases
+    if results.left_out:
+        assert any("The time was up" in line for line in remarks(results))
 
 
 @pytest.mark.parametrize("busy", [0.3, 1, 2])
@@ -95,36 +95,36 @@ def test_a_busy_machine_gets_fewer_turns_and_sides_then_fewer_cases(machine):
     counts = []
     asked = ("--models", "abc,mlp,resnet18", "--peers", "torch", "--repeats", "20", "--once")
     for busy in (0.5, 3, 5):
-        found = machine(*asked, "--minutes", "5", busy=(busy,)).run()
-        sides = [side for case in found.cases.values() for side in case.sides.values()]
+        results = machine(*asked, "--minutes", "5", busy=(busy,)).run()
+        sides = [side for case in results.cases.values() for side in case.sides.values()]
         turns = sum(len(side.seconds) for side in sides) / len(sides)
-        counts.append((len(found.cases), len(sides), turns))
+        counts.append((len(results.cases), len(sides), turns))
     cases, sides, turns = zip(*counts, strict=True)
     assert turns[0] == 20 > turns[1] and sides[0] > sides[1]
     assert cases[0] == cases[1] > cases[2]
 
 
 def test_what_there_was_no_time_for_is_named(machine):
-    found = machine("--quick", "--models", "resnet18,mlp", "--levels", "0,1,3", busy=(8,)).run()
-    (line,) = [line for line in remarks(found) if "The time was up" in line]
+    results = machine("--quick", "--models", "resnet18,mlp", "--levels", "0,1,3", busy=(8,)).run()
+    (line,) = [line for line in remarks(results) if "The time was up" in line]
     assert "not measured are " in line and " of ResNet-18; " in line and "--minutes" in line
-    assert "level 1" in found.left_out[found.cases["resnet18"].title]
+    assert "level 1" in results.left_out[results.cases["resnet18"].title]
     assert "level 1" in line
 
 
 def test_a_peer_that_hangs_leaves_time_for_the_others(machine):
-    made = machine("--quick", "--models", "abc,mlp")
-    made.hanging = "jax_peer"
-    found = made.run()
-    assert "gave no answer" in found.cases["abc"].sides["jax"].error
-    assert all(len(side.seconds) >= MIN_TURNS for side in found.cases["abc"].measured.values())
-    assert "mlp" in found.cases
+    fake = machine("--quick", "--models", "abc,mlp")
+    fake.hanging = "jax_peer"
+    results = fake.run()
+    assert "gave no answer" in results.cases["abc"].sides["jax"].error
+    assert all(len(side.seconds) >= MIN_TURNS for side in results.cases["abc"].measured.values())
+    assert "mlp" in results.cases
 
 
 def test_sides_that_never_settle_warm_up_for_a_share_of_the_time(machine):
-    made = machine("--models", "mlp", "--repeats", "1000", "--minutes", "5")
-    made.turns = lambda: (0.9**i for i in itertools.count())
-    sides = made.run().cases["mlp"].sides.values()
+    fake = machine("--models", "mlp", "--repeats", "1000", "--minutes", "5")
+    fake.turns = lambda: (0.9**i for i in itertools.count())
+    sides = fake.run().cases["mlp"].sides.values()
     (warmup,), (turns,) = ({side.warmup for side in sides}, {len(side.seconds) for side in sides})
     assert 3 < warmup < 0.7 * turns
 

@@ -113,5 +113,5 @@ def test_files_that_are_missing_or_have_one_name_are_one_line(
     (file.parent / "sub" / file.name).write_text(NETWORK)
     with pytest.raises(SystemExit):
         planned("--models", models.format(file.name))
-    said = capsys.readouterr().err
-    assert words in said and said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert words in errors and errors.count("\n") == 1
