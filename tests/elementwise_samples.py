@@ -65,13 +65,13 @@ WITH_FIELDS = {
 
 def elementwise_ops():
     """Return {id: op}, every elementwise op with each of its fields' branches."""
-    found = {}
+    samples = {}
     for cls in registered().values():
         if cls in WITH_FIELDS:
-            found |= {f"{cls.name}-{branch}": op for branch, op in WITH_FIELDS[cls].items()}
+            samples |= {f"{cls.name}-{branch}": op for branch, op in WITH_FIELDS[cls].items()}
         elif issubclass(cls, Elementwise) and not is_abstract(cls):
-            found[cls.name] = cls()
-    return found
+            samples[cls.name] = cls()
+    return samples
 
 
 ELEMENTWISE = elementwise_ops()
@@ -209,20 +209,20 @@ def c_operands(op, dtype):
     return [np.ascontiguousarray(x[where]) for x in xs]
 
 
-def assert_same(got, want, ulps=4, any_zero=False):
+def assert_same(result, want, ulps=4, any_zero=False):
     """Equal to a few units in the last place; NaN, infinities and the signs of zeros alike."""
-    assert got.dtype == want.dtype
+    assert result.dtype == want.dtype
     if kind(want.dtype) != "f":
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(result, want)
         return
     finite = np.isfinite(want)
-    np.testing.assert_array_equal(got[~finite], want[~finite])
+    np.testing.assert_array_equal(result[~finite], want[~finite])
     with np.errstate(all="ignore"):
-        distance = np.abs(got[finite] - want[finite]) / np.spacing(np.abs(want[finite]))
+        distance = np.abs(result[finite] - want[finite]) / np.spacing(np.abs(want[finite]))
     assert distance.max(initial=0) <= ulps, (
-        got[finite][distance.argmax()],
+        result[finite][distance.argmax()],
         want[finite][distance.argmax()],
     )
     if not any_zero:
-        zero = (want == 0) & (got == 0)
-        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+        zero = (want == 0) & (result == 0)
+        np.testing.assert_array_equal(np.signbit(result[zero]), np.signbit(want[zero]))

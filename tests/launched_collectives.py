@@ -47,12 +47,12 @@ def results(device, level):
         "columns": lambda x: ops.all_gather(x, WORLD, axis=1),
     }
     outputs = {(x.dtype, name): make(x) for x in inputs for name, make in makes.items()}
-    found = compiled(inputs, outputs, device=device, level=level)(
+    values = compiled(inputs, outputs, device=device, level=level)(
         *(given(dtype, RANK) for dtype in DTYPES)
     )
-    for (dtype, name), value in found.items():
+    for (dtype, name), value in values.items():
         everyone = [given("float64", rank) for rank in range(SIZE)]
-        wanted = {
+        expected = {
             "sum": np.sum(everyone, axis=0),
             "max": np.max(everyone, axis=0),
             "root": everyone[-1],
@@ -62,7 +62,7 @@ def results(device, level):
         value = on_host(value)
         assert value.dtype == dtype
         where = f"{name} of {dtype.name} on {device} at level {level}"
-        np.testing.assert_array_equal(value.astype("float64"), wanted, err_msg=where)
+        np.testing.assert_array_equal(value.astype("float64"), expected, err_msg=where)
 
 
 def gradients(level, device="cpu"):
@@ -79,14 +79,14 @@ def gradients(level, device="cpu"):
     outputs = {name: mg.grad(loss, [x])[0] for name, loss in losses.items()}
     xs = [given("float64", rank) for rank in range(SIZE)]
     ws = [given("float64", rank + 9, (3, 2 * SIZE)) for rank in range(SIZE)]
-    found = compiled([x, w], outputs, device=device, level=level)(xs[RANK], ws[RANK])
-    found = {name: on_host(value) for name, value in found.items()}
+    values = compiled([x, w], outputs, device=device, level=level)(xs[RANK], ws[RANK])
+    values = {name: on_host(value) for name, value in values.items()}
     total, wins = sum(v[:, :2] for v in ws), np.equal(xs, np.max(xs, axis=0))
-    np.testing.assert_allclose(found["sum"], total)
-    np.testing.assert_allclose(found["mean"], total / SIZE)
-    np.testing.assert_allclose(found["max"], total * wins[RANK] / wins.sum(axis=0))
-    np.testing.assert_allclose(found["root"], total * (RANK == 1))
-    np.testing.assert_allclose(found["columns"], sum(ws)[:, 2 * RANK : 2 * RANK + 2])
+    np.testing.assert_allclose(values["sum"], total)
+    np.testing.assert_allclose(values["mean"], total / SIZE)
+    np.testing.assert_allclose(values["max"], total * wins[RANK] / wins.sum(axis=0))
+    np.testing.assert_allclose(values["root"], total * (RANK == 1))
+    np.testing.assert_allclose(values["columns"], sum(ws)[:, 2 * RANK : 2 * RANK + 2])
 
 
 def nan_wins(device="cpu"):
@@ -148,8 +148,8 @@ def dropout_differs():
     x = mg.input("x", (None,))
     nothing = ops.all_reduce(x[:1], WORLD)
     drop = compiled([x], [ops.dropout(x, 0.5), nothing])
-    made = WORLD.gather(drop(np.ones(64, "float32"))[0].tobytes())
-    assert len(set(made)) == SIZE
+    bits = WORLD.gather(drop(np.ones(64, "float32"))[0].tobytes())
+    assert len(set(bits)) == SIZE
 
 
 def refused():
@@ -196,13 +196,13 @@ def wrong_in_one():
     step(given("float32", RANK, 3))
 
 
-def message(work, wanted):
+def message(work, expected):
     try:
         work()
     except mg.GraphError as error:
-        assert wanted in str(error), error
+        assert expected in str(error), error
     else:
-        raise AssertionError(f"no error says {wanted!r}")
+        raise AssertionError(f"no error says {expected!r}")
 
 
 if __name__ == "__main__":

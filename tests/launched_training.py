@@ -108,14 +108,14 @@ def compare(name, steps, device="cpu"):
         return
     one = mg.distributed.World()
     alone, _ = train(case, one, x, y, steps, device)
-    found = apart(together, alone)
-    print(f"{name}: from {alone[0]:.3f} to {alone[-1]:.3f}, apart by {found:.1e}")
-    if found >= CLOSE:
+    differences = apart(together, alone)
+    print(f"{name}: from {alone[0]:.3f} to {alone[-1]:.3f}, apart by {differences:.1e}")
+    if differences >= CLOSE:
         assert case.dtype == "float32"
         orders = [rng.permutation(total) for _ in range(ORDERS)]
         itself = max(apart(train(case, one, x[o], y[o], steps, device)[0], alone) for o in orders)
         print(f"{name}: one process is apart from itself by {itself:.1e}")
-        assert found < AS_ITSELF * itself
+        assert differences < AS_ITSELF * itself
 
 
 if __name__ == "__main__":

@@ -157,8 +157,8 @@ def norm_samples():
             back = BatchNormReluBackward(1e-3, bool(more))
             y = real(*size, seed=7)  # a relu's result has zeros, where it has no derivative
             yield f"batch_norm_relu_backward-{suffix}{name}", back, [dy, y, x, *vectors[:2], var]
-        given = BatchNormInference(1e-3)
-        yield f"batch_norm_inference-{suffix}", given, [x, *vectors, var]
+        inference = BatchNormInference(1e-3)
+        yield f"batch_norm_inference-{suffix}", inference, [x, *vectors, var]
     for size in (1, 2, 3, 9):
         norm = normalization.LocalResponseNorm(size, 0.5, 0.75, 1.5)
         yield f"local_response_norm-{size}", norm, [real(2, 5, 3, 2)]

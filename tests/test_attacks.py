@@ -106,14 +106,14 @@ def test_a_kernel_that_reads_beside_an_array_is_found_by_the_fence(number, at):
 @needs_compiler
 @checked
 @pytest.mark.parametrize(
-    "expression, number, said",
+    "expression, number, report",
     [
         ("x[a[0]]", 5, "AddressSanitizer"),  # between the end and the fence
         ("1 << a[0]", 40, "shift exponent"),
     ],
 )
-def test_sanitizers_find_mistakes_of_kernels(expression, number, said):
-    assert said in ran(expression, number, 64, status=1, **sanitized.environment())
+def test_sanitizers_find_mistakes_of_kernels(expression, number, report):
+    assert report in ran(expression, number, 64, status=1, **sanitized.environment())
 
 
 # ---------------------------------------------------------------- calls

@@ -41,9 +41,9 @@ def assert_is_gradient(loss, feeds):
 def test_what_the_loss_does_not_depend_on_has_zeros_of_its_shape_and_dtype():
     x, y = mg.input("x", (2,), "float64"), mg.input("y", (3, 1), "float32")
     _, dy = mg.grad(x.sum(), [x, y])
-    (got,) = values([dy], {x: np.ones(2)})
-    np.testing.assert_array_equal(got, np.zeros((3, 1)))
-    assert got.dtype == dy.dtype == np.float32
+    (result,) = values([dy], {x: np.ones(2)})
+    np.testing.assert_array_equal(result, np.zeros((3, 1)))
+    assert result.dtype == dy.dtype == np.float32
 
 
 def test_gradients_are_a_list_for_the_loss_itself_and_for_one_that_is_named_twice():
@@ -231,9 +231,9 @@ def test_nodes_of_a_gradient_carry_the_line_of_the_op_they_are_the_gradient_of()
         y, sum_at = h.sum(), line()
     before = set(toposort([y]))
     (dx,) = mg.grad(y, [x])
-    found = {(n.source.line, n.source.layer) for n in toposort([dx]) if n not in before}
+    locations = {(n.source.line, n.source.layer) for n in toposort([dx]) if n not in before}
     assert (dx.source.file, dx.source.line) == (__file__, exp_at)
-    assert {(exp_at, ""), (norm_at, ""), (sum_at, "block")} <= found
+    assert {(exp_at, ""), (norm_at, ""), (sum_at, "block")} <= locations
 
 
 class Opaque(Op):

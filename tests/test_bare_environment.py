@@ -66,17 +66,17 @@ ENVIRONMENTS = {
 
 
 def trained(arguments, environment, before=None, command=(sys.executable,)):
-    given = {name: os.environ[name] for name in KEPT if name in os.environ}
-    done = subprocess.run(
+    variables = {name: os.environ[name] for name in KEPT if name in os.environ}
+    completed = subprocess.run(
         [*command, *arguments, "-c", PROGRAM],
-        env={**given, **environment},
+        env={**variables, **environment},
         preexec_fn=before,
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.fixture(scope="module")

@@ -34,27 +34,27 @@ def test_info_tells_versions_and_settings(tmp_path, variables):
         "MINIGRAPH_NUM_THREADS": "3",
         "MINIGRAPH_CACHE_DIR": str(tmp_path / "new"),
     }
-    printed, said = process("info", "--json", **settings)
-    found = json.loads(printed)
-    assert (found["minigraph"], found["device"], said) == (mg.__version__, "cpu", "")
-    assert (found["threads"], found["options"]) == (3, {"graph_opt_level": 3})
-    assert found["cache_folder"] == str(tmp_path / "new")
+    printed, errors = process("info", "--json", **settings)
+    fields = json.loads(printed)
+    assert (fields["minigraph"], fields["device"], errors) == (mg.__version__, "cpu", "")
+    assert (fields["threads"], fields["options"]) == (3, {"graph_opt_level": 3})
+    assert fields["cache_folder"] == str(tmp_path / "new")
     assert not (tmp_path / "new").exists()
     variables(settings)
     lines = dict(line.split("  ", 1) for line in run("info")[0].splitlines())
     assert lines["options"].strip() == "graph_opt_level=3"
-    assert lines["processor"].strip() == found["processor"]
-    assert lines.keys() == {name.replace("_", " ") for name in found}
+    assert lines["processor"].strip() == fields["processor"]
+    assert lines.keys() == {name.replace("_", " ") for name in fields}
 
 
 def test_info_names_the_compiler_of_kernels_or_why_there_is_none(monkeypatch):
     for backend in ("", "c"):
         monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", backend)
-        said = answer("info")["jit"]
-        assert re.fullmatch(rf"{backend or 'auto'} \((gcc|clang) [\d.]+\)", said)
+        jit = answer("info")["jit"]
+        assert re.fullmatch(rf"{backend or 'auto'} \((gcc|clang) [\d.]+\)", jit)
     monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", "nvrtc")
-    said = answer("info")["jit"]
-    assert said == "none: MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices"
+    jit = answer("info")["jit"]
+    assert jit == "none: MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices"
 
 
 def test_info_says_why_nvrtc_compiles_nothing_without_a_gpu(monkeypatch):
@@ -82,11 +82,11 @@ def test_info_says_why_nvrtc_compiles_nothing_without_a_gpu(monkeypatch):
 def test_info_says_which_compiler_is_missing_and_fails_where_it_was_asked_for(
     settings, jit, text, status
 ):
-    printed, said = process("info", "--json", status=status, **settings)
-    found = json.loads(printed)
-    assert found["compiler"] is None
-    assert found["jit"] == found["jit_c"] == f"none: {jit}"
-    assert said.startswith(f"minigraph: {text}") and said.count("\n") == 1
+    printed, errors = process("info", "--json", status=status, **settings)
+    fields = json.loads(printed)
+    assert fields["compiler"] is None
+    assert fields["jit"] == fields["jit_c"] == f"none: {jit}"
+    assert errors.startswith(f"minigraph: {text}") and errors.count("\n") == 1
 
 
 def test_info_says_whether_the_processor_multiplies_in_bfloat16():
@@ -104,9 +104,9 @@ def test_info_says_whether_the_processor_multiplies_in_bfloat16():
 )
 def test_info_shows_all_and_warns_of_what_does_not_exist(variables, settings, field, text, status):
     variables(settings)
-    printed, said = run("info", "--json", status=status)
+    printed, errors = run("info", "--json", status=status)
     assert json.loads(printed)[field[0]] == field[1]
-    assert said.startswith(f"minigraph: {text}") and said.count("\n") == 1
+    assert errors.startswith(f"minigraph: {text}") and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_info_shows_all_and_warns_of_what_does_not_exist(variables, settings, fi
 )
 def test_a_setting_that_is_malformed_is_an_error_of_one_line(variables, command, settings, text):
     variables(settings)
-    _, said = run(*command.split(), status=1)
-    assert said.startswith("minigraph: ") and text in said and said.count("\n") == 1
+    _, errors = run(*command.split(), status=1)
+    assert errors.startswith("minigraph: ") and text in errors and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_a_setting_that_is_malformed_is_an_error_of_one_line(variables, command,
     ],
 )
 def test_arguments_that_do_not_fit_are_an_error_of_one_line(arguments, text):
-    printed, said = run(*arguments.split(), status=2)
+    printed, errors = run(*arguments.split(), status=2)
     assert not printed
-    assert said.startswith(text) and said.count("\n") == 1
+    assert errors.startswith(text) and errors.count("\n") == 1
 
 
 def test_the_version_is_that_of_the_package():
-    printed, said = run("--version")
-    assert printed == f"minigraph {mg.__version__}\n" and not said
+    printed, errors = run("--version")
+    assert printed == f"minigraph {mg.__version__}\n" and not errors
 
 
 # ---------------------------------------------------------------- what documents say
@@ -154,14 +154,14 @@ def documented():
 
 def test_the_documents_have_every_command_and_what_its_help_says(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")  # so that no line is broken
-    found = []
+    listing = []
     for group in ("", "cache ", "onnx "):
         printed = run(*group.split(), "--help")[0]
         commands = re.findall(r"^    (\w+)\s+(.*)", printed, re.M)
-        found += [(group + name, about) for name, about in commands]
-    found.remove(("cache", "show or change the caches"))
-    found.remove(("onnx", "show the support for ONNX"))
-    assert found == [(name, about) for name, (about, _) in documented().items()]
+        listing += [(group + name, about) for name, about in commands]
+    listing.remove(("cache", "show or change the caches"))
+    listing.remove(("onnx", "show the support for ONNX"))
+    assert listing == [(name, about) for name, (about, _) in documented().items()]
 
 
 def test_the_documents_have_the_fields_of_every_answer(tmp_path, monkeypatch):

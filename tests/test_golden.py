@@ -22,12 +22,12 @@ from minigraph.passes.levels import optimize, pipeline
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def check(name, found, request):
+def check(name, text, request):
     path = GOLDEN / name
     if request.config.getoption("--update-golden"):
         GOLDEN.mkdir(exist_ok=True)
-        path.write_text(found)
-    assert found == path.read_text()
+        path.write_text(text)
+    assert text == path.read_text()
 
 
 def at_level(graph, level):

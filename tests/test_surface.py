@@ -45,7 +45,9 @@ def test_methods_of_expressions_have_the_signatures_of_the_ops():
         if name in ops.__all__ or name in ("detach", "unsqueeze")
     }
     assert len(kinds) > 40
-    assert not [name for name, found in kinds.items() if inspect.Parameter.VAR_KEYWORD in found]
+    assert not [
+        name for name, parameters in kinds.items() if inspect.Parameter.VAR_KEYWORD in parameters
+    ]
     assert str(inspect.signature(x.clip)).startswith("(min: 'Operand | None' = None, max:")
 
 

@@ -68,11 +68,11 @@ def test_an_array_beside_an_expression_makes_an_expression():
     array = np.full((2, 4), 3, "float32")
     total = np.float32(2) * X
     total += array
-    made = (array - X, array**X, array @ X.T, array < X, array == X, total, np.add(array, X))
-    found = mg.comp_graph("reference").compile([X], made)(array * 2)
+    results = (array - X, array**X, array @ X.T, array < X, array == X, total, np.add(array, X))
+    result = mg.comp_graph("reference").compile([X], results)(array * 2)
     x = array * 2
     expected = (array - x, array**x, array @ x.T, array < x, array == x, 2 * x + array, array + x)
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         np.testing.assert_array_equal(one, other)
     with_array = array.copy()
     with_array += X
@@ -102,9 +102,11 @@ def test_what_is_answered_for_sums_and_maxima_by_segment_computes_them():
     known = {"ops": ops, "np": np, "n": n, "shape": shape, "segments": segments, "x": x}
     sums, maxima = hints("ops")["segment_max"].split("; ")
     formulas = sums.partition(" adds")[0], maxima.partition(" has")[0]
-    made = [eval(formula, known) for formula in (*formulas, "ops.one_hot(segments, n).sum(axis=0)")]
+    results = [
+        eval(formula, known) for formula in (*formulas, "ops.one_hot(segments, n).sum(axis=0)")
+    ]
     ids, rows = np.array([2, 0, 2, 1]), np.arange(8, dtype="float32").reshape(4, 2)
-    total, most, counts = mg.comp_graph("reference").compile([segments, x], made)(ids, rows)
+    total, most, counts = mg.comp_graph("reference").compile([segments, x], results)(ids, rows)
     np.testing.assert_array_equal(total, [[2, 3], [6, 7], [4, 6]])
     np.testing.assert_array_equal(most, [[2, 3], [6, 7], [4, 5]])
     np.testing.assert_array_equal(counts, [1, 1, 2])

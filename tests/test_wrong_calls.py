@@ -49,8 +49,8 @@ def test_a_wrong_call_is_the_error_of_one_line_that_the_file_has(
     names = {}
     exec(compile(BEGIN + begin, FILE, "exec"), names)
     calls = [call.splitlines()[0] for call in calls]
-    found = begin + "".join(f">>> {call}\n{message(call, names)}\n" for call in calls)
+    session = begin + "".join(f">>> {call}\n{message(call, names)}\n" for call in calls)
     if request.config.getoption("--update-golden"):
-        path.write_text(found)
-    assert found.splitlines() == path.read_text().splitlines()
+        path.write_text(session)
+    assert session.splitlines() == path.read_text().splitlines()
     assert not [*tmp_path.iterdir()]
