@@ -44,9 +44,9 @@ def test_kernels_agree_with_numpy_for_rows_of_any_length(shape):
     expected = compiled(ys, xs, level=0, device="reference")(*arrays)
     for threads in (1, 2, 5):
         function = compiled(ys, xs, num_threads=threads)
-        assert {made for op, made, _ in function.report().steps if op == "fused"} == {GENERATED}
-        for found, y in zip(function(*arrays), expected, strict=True):
-            assert_same(found, y, 2e-5, signs=False)
+        assert {maker for op, maker, _ in function.report().steps if op == "fused"} == {GENERATED}
+        for result, y in zip(function(*arrays), expected, strict=True):
+            assert_same(result, y, 2e-5, signs=False)
 
 
 @pytest.mark.parametrize(("length", "count"), [(33, 4), (16_384, 6)])
@@ -86,87 +86,62 @@ def some_floats(*edges):
     return np.concatenate([x, np.float32([*edges, *SPECIAL])])
 
 
-def largest_error(found, exact):
-    """Return the largest error in units in the last place; none of `exact` is denormal."""
-    digits = np.finfo(found.dtype).nmant
-    return (np.abs(found - exact) / np.exp2(np.floor(np.log2(np.abs(exact))) - digits)).max()
+def check_accuracy(fn, exact, x, units):
+    """Assert that no error exceeds so many units in the last place; return the results.
+
+    They are 0 instead of a denormal, because programs flush denormals.
+
+    exact  the same function, of longer floats
+    """
+    a = mg.input("a", x.shape, x.dtype)
+    (y,) = compiled([fn(a)], [a])(x)
+    with np.errstate(all="ignore"):  # signalling NaN, too
+        wide = exact(x.astype(np.float64 if x.dtype == np.float32 else np.longdouble))
+        rounded = wide.astype(x.dtype)
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(rounded))
+    np.testing.assert_array_equal(y[np.isinf(rounded)], rounded[np.isinf(rounded)])
+    limits = np.finfo(x.dtype)
+    assert (y[np.abs(wide) < limits.tiny] == 0).all()
+    usual = (np.abs(wide) >= limits.tiny) & np.isfinite(rounded)
+    assert (np.signbit(y) == np.signbit(wide))[usual].all()
+    unit = np.exp2(np.floor(np.log2(np.abs(wide[usual]))) - limits.nmant)
+    assert (np.abs(y[usual] - wide[usual]) / unit).max() < units
+    return y
 
 
 def test_exp_is_within_1_2_units_in_the_last_place():
-    """It is 0 instead of a denormal, because programs flush denormals."""
-    x = some_floats(-87.33655, -87.33654, 88.72283, 88.72284)
-    a = mg.input("a", x.shape)
-    (found,) = compiled([ops.exp(a)], [a])(x)
-    with np.errstate(all="ignore"):  # signalling NaN, too
-        exact = np.exp(x.astype(np.float64))
-        rounded = exact.astype(np.float32)
-    tiny = np.finfo(np.float32).tiny
-    assert np.isnan(found[np.isnan(x)]).all()
-    assert (found[exact < tiny] == 0).all()
-    assert np.isinf(found[np.isinf(rounded)]).all()
-    usual = (exact >= tiny) & np.isfinite(rounded)
-    assert largest_error(found[usual], exact[usual]) < 1.2
+    check_accuracy(ops.exp, np.exp, some_floats(-87.33655, -87.33654, 88.72283, 88.72284), 1.2)
 
 
 def test_tanh_is_odd_never_above_one_and_within_2_7_units_in_the_last_place():
     near = np.linspace(0, 10, 100_000, dtype=np.float32)
     x = np.concatenate([some_floats(9.0, 9.01, 9.02, 9.03), near])
-    a = mg.input("a", x.shape)
-    found, of_opposite = compiled([ops.tanh(a), ops.tanh(-a)], [a])(x)
-    with np.errstate(all="ignore"):
-        exact = np.tanh(x.astype(np.float64))
-    number, tiny = ~np.isnan(x), np.finfo(np.float32).tiny
-    assert np.isnan(found[~number]).all()
-    np.testing.assert_array_equal(of_opposite[number], -found[number])
-    assert (np.signbit(found) == np.signbit(x))[number].all()
-    assert (np.abs(found[number]) <= 1).all()
-    assert (np.abs(found[np.abs(x) >= 9.02]) == 1).all()
-    usual = number & (np.abs(exact) >= tiny)
-    assert largest_error(found[usual], exact[usual]) < 2.7
+    y, of_opposite = (check_accuracy(ops.tanh, np.tanh, v, 2.7) for v in (x, -x))
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(of_opposite[number], -y[number])
+    assert (np.signbit(y) == np.signbit(x))[number].all()
+    assert (np.abs(y[number]) <= 1).all()
+    assert (np.abs(y[np.abs(x) >= 9.02]) == 1).all()
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no dtype is more exact")
-@pytest.mark.parametrize(("name", "most"), [("exp", 1.2), ("tanh", 2.5)])
-def test_exponentials_of_float64_are_within_units_in_the_last_place(name, most):
-    """They are 0 instead of a denormal, because programs flush denormals."""
+@pytest.mark.parametrize(("name", "units"), [("exp", 1.2), ("tanh", 2.5)])
+def test_exponentials_of_float64_are_within_units_in_the_last_place(name, units):
     rng, limits = np.random.default_rng(0), [-708.3964185322641, 709.782712893384, 19.1]
     x = rng.integers(0, 2**64, 50_000, np.uint64, endpoint=False).view(np.float64)
     near = [np.linspace(-n, n, 50_000) for n in (1, 20, 710)]
     beside = [np.nextafter(limits, end) for end in (-np.inf, np.inf)]
     x = np.concatenate([x, *near, limits, *beside, np.array(SPECIAL, np.float64)])
-    a = mg.input("a", x.shape, "float64")
-    (found,) = compiled([getattr(ops, name)(a)], [a])(x)
-    with np.errstate(all="ignore"):
-        exact = getattr(np, name)(x.astype(np.longdouble))
-        rounded = exact.astype(np.float64)
-    tiny = np.finfo(np.float64).tiny
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(x))
-    np.testing.assert_array_equal(np.isinf(found), np.isinf(rounded))
-    assert (found[np.abs(rounded) < tiny] == 0).all()
-    usual = (np.abs(rounded) >= tiny) & np.isfinite(rounded)
-    assert (np.signbit(found) == np.signbit(exact))[usual].all()
-    assert largest_error(found[usual], exact[usual]) < most
+    check_accuracy(getattr(ops, name), getattr(np, name), x, units)
 
 
-@pytest.mark.parametrize(
-    ("fn", "exact", "most"),
-    [(ops.erf, math.erf, 1.2), (ops.erfc, math.erfc, 5.5)],
-)
-def test_error_functions_of_floats_are_within_units_in_the_last_place(fn, exact, most):
-    """Denormals, of which -0 is one, are 0, because programs flush them."""
+@pytest.mark.parametrize(("name", "units"), [("erf", 1.2), ("erfc", 5.5)])
+def test_error_functions_of_floats_are_within_units_in_the_last_place(name, units):
     near = np.linspace(-10, 10, 100_000, dtype=np.float32)
     x = np.concatenate([some_floats(0.875, 3.93, 9.194, 1.0, 2 / 3, 4 / 3), near])
-    tiny = np.finfo(np.float32).tiny
-    x = np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x)
-    a = mg.input("a", x.shape)
-    (found,) = compiled([fn(a)], [a])(x)
-    with np.errstate(all="ignore"):
-        wanted = np.array([exact(v) for v in x.astype(np.float64)])
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
-    np.testing.assert_array_equal(found[np.isinf(wanted)], wanted[np.isinf(wanted)])
-    assert (found[np.abs(wanted) < tiny] == 0).all()
-    usual = np.isfinite(wanted) & (np.abs(wanted) >= tiny)
-    assert largest_error(found[usual], wanted[usual]) < most
+    x = np.where(np.abs(x) < np.finfo(x.dtype).tiny, np.copysign(np.float32(0), x), x)
+    exact = np.vectorize(getattr(math, name), otypes=[np.float64])
+    check_accuracy(getattr(ops, name), exact, x, units)
 
 
 def test_a_matrix_and_its_transpose_are_read_at_once():
