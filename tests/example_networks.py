@@ -36,7 +36,7 @@ def torch_resnet18(torch, classes):
     return load("torch", "model").resnet18(classes)
 
 
-STEPS, BATCH = 10, 4
+STEPS, BATCH = 5, 4
 
 
 def our_losses(net, batches, lr):
