@@ -83,13 +83,13 @@ def test_the_page_of_the_package_names_files_and_links_to_none():
 
 def test_the_first_screen_of_the_readme_says_the_time_and_the_memory_that_were_measured():
     first = " ".join((ROOT / "README.md").read_text().split("##")[0].split())
-    (said,) = re.findall(
+    (figures,) = re.findall(
         r"takes ([\d.]+) s and ([\d,]+) MiB; .*? takes ([\d.]+) s and ([\d,]+)", first
     )
     case = Results.read(ROOT / "benchmarks/results/cpu/networks/zen5").cases["resnet18"]
     sides = case.highest[1], case.best_peer[1]
     measured = [f"{x.median:.2f} {x.peak / 2**20:,.0f}" for x in sides]
-    assert " ".join(measured).split() == [*said]
+    assert " ".join(measured).split() == [*figures]
 
 
 def public(package):
@@ -225,8 +225,8 @@ def test_a_model_of_pytorch_learns_in_the_documents(tmp_path, monkeypatch, torch
     assert float(re.search(r"([\d.]+)% right", printed)[1]) > 90
     for line in ("details   report", "aten._linalg_svd.default", "aten._fft_r2c.default"):
         assert line in printed
-    found, labels = re.findall(r"\[([\d ]+)\]", printed)[-2:]
-    same = sum(a == b for a, b in zip(found.split(), labels.split(), strict=True))
+    classes, labels = re.findall(r"\[([\d ]+)\]", printed)[-2:]
+    same = sum(a == b for a, b in zip(classes.split(), labels.split(), strict=True))
     assert same >= 7 and mg.load("digits.safetensors")
 
 
@@ -315,9 +315,9 @@ def test_a_network_learns_ones_own_pictures(tmp_path, monkeypatch):
 def test_the_tour_is_twelve_files_of_as_many_lines_as_it_says():
     text = (ROOT / "docs" / "tour.md").read_text()
     paths = re.findall(r"^## \d+\. \[`(.*)`\]\(\.\./\1\)$", text, re.M)
-    said = int(re.search(r"in some ([\d,]+) lines", text)[1].replace(",", ""))
+    count = int(re.search(r"in some ([\d,]+) lines", text)[1].replace(",", ""))
     lines = sum(len((ROOT / path).read_text().splitlines()) for path in paths)
-    assert len(paths) == 12 and abs(lines - said) < 150
+    assert len(paths) == 12 and abs(lines - count) < 150
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -336,13 +336,13 @@ NAMES = {"mg": minigraph, "ops": ops, "nn": nn, "optim": optim, "cg": CompGraph,
 @functools.cache
 def words_of_sources():
     """Return all words of the sources; an environment beside them, in `.venv`, is not looked at."""
-    found = {"AVX512_CORE"}  # oneDNN's name
+    isas = {"AVX512_CORE"}  # oneDNN's name
     for root in ROOT.iterdir():
         if not root.name.startswith("."):
             for path in root.rglob("*") if root.is_dir() else [root]:
                 if path.suffix in SOURCES:
-                    found.update(re.findall(r"\w+", path.read_text()))
-    return found
+                    isas.update(re.findall(r"\w+", path.read_text()))
+    return isas
 
 
 def is_known(code, folder):

@@ -75,8 +75,8 @@ def test_residual_weights_start_as_in_he_et_al():
     for module in net.modules():
         if isinstance(module, nn.Conv2d):
             outputs, _, height, width = module.weight.shape
-            wanted = np.sqrt(2 / (outputs * height * width))
-            np.testing.assert_allclose(module.weight.numpy().std(), wanted, rtol=0.03)
+            expected = np.sqrt(2 / (outputs * height * width))
+            np.testing.assert_allclose(module.weight.numpy().std(), expected, rtol=0.03)
         elif isinstance(module, nn.BatchNorm2d):
             assert module.weight.numpy().min() == 1
             assert module.bias.numpy().max() == 0
@@ -147,9 +147,9 @@ def ended(monkeypatch, capsys):
 def accuracy(lines):
     """Return the test accuracy of the last line, in percent."""
     assert re.fullmatch(r"loss \d+\.\d+", lines[-2])
-    found = re.fullmatch(r"test accuracy (\d+\.\d+)%", lines[-1])
-    assert found, lines[-1]
-    return float(found[1])
+    match = re.fullmatch(r"test accuracy (\d+\.\d+)%", lines[-1])
+    assert match, lines[-1]
+    return float(match[1])
 
 
 @pytest.mark.long
@@ -218,8 +218,8 @@ def test_the_perceptron_learns_the_digits(tmp_path):
     assert accuracy(lines) > 90 and lines[-3].endswith(f": {best}")
     net = MLP.MLP(64, 10, (64,))
     net.load_state_dict(mg.load(best))
-    found = evaluate(net, DataLoader(Digits(train=False), 32))
-    assert f"best test accuracy {found['accuracy']:.2%}, " in lines[-3]
+    metrics = evaluate(net, DataLoader(Digits(train=False), 32))
+    assert f"best test accuracy {metrics['accuracy']:.2%}, " in lines[-3]
 
 
 @pytest.mark.long
@@ -311,8 +311,8 @@ def test_the_five_best_classes_of_a_picture_are_those_that_pytorch_finds(
     args = [tmp_path / "weights", picture, "--model", model, "--image-size", 64]
     lines = [line.split(maxsplit=1) for line in predict(*args, "--classes", tmp_path / "names")]
     assert [name for _, name in lines] == [names[i] for i in order]
-    found = [float(share.rstrip("%")) for share, _ in lines]
-    np.testing.assert_allclose(found, 100 * shares[order], atol=0.011)
+    percents = [float(share.rstrip("%")) for share, _ in lines]
+    np.testing.assert_allclose(percents, 100 * shares[order], atol=0.011)
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,15 @@ def forget():
 @functools.cache
 def imported(name):
     """Return the full names of what a file imports from the package."""
-    found = []
+    imports = []
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name}:{node.lineno} has a relative import"
             if (node.module or "").split(".")[0] == "minigraph":
-                found += [f"{node.module}.{alias.name}" for alias in node.names]
+                imports += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            found += [a.name for a in node.names if a.name.split(".")[0] == "minigraph"]
-    return found
+            imports += [a.name for a in node.names if a.name.split(".")[0] == "minigraph"]
+    return imports
 
 
 @functools.cache
@@ -103,9 +103,9 @@ def import_cycle():
     modules = {module.removesuffix(".__init__"): name for module, name in modules.items()}
     edges = {}
     for module, name in modules.items():
-        found = {f if f in modules else f.rpartition(".")[0] for f in imported(name)}
+        files = {f if f in modules else f.rpartition(".")[0] for f in imported(name)}
         # A package that imports its own modules is what its __init__ is for.
-        edges[module] = {f for f in found if f in modules and f != module}
+        edges[module] = {f for f in files if f in modules and f != module}
     done, path = set(), []
 
     def visit(module):
@@ -211,7 +211,7 @@ def ops_named(name):
 def test_only_passes_backends_and_the_writer_of_onnx_name_an_op_outside_of_ops():
     naming = ("ops", "devices", "passes", "onnx")
     others = [name for name in FILES if part_of(name) not in naming]
-    assert {name: found for name in others if (found := ops_named(name))} == {}
+    assert {name: names for name in others if (names := ops_named(name))} == {}
 
 
 def test_ops_are_found_where_they_are_named():

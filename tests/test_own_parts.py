@@ -34,8 +34,8 @@ def test_the_op_is_exact_near_0_and_far_from_it():
     exact = x[:-1].astype("float64")
     expected = [*exact * exact / (1 + np.hypot(exact, 1)), np.inf]
     for device in ("reference", "cpu"):
-        found = mg.comp_graph(device).compile([], pseudo_huber(mg.Parameter(x)))()
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        result = mg.comp_graph(device).compile([], pseudo_huber(mg.Parameter(x)))()
+        np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
 def test_the_rule_fires_where_it_may_and_only_there():
