@@ -43,20 +43,20 @@ def compiled(ys, inputs, updates=None, level=3, device="cpu", **options):
     return mg.comp_graph(device, options).compile(inputs, ys, updates)
 
 
-def assert_same(found, expected, tolerance=None, signs=True):
-    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    if found.dtype not in FLOATS:
-        np.testing.assert_array_equal(found, expected)
+def assert_same(result, expected, tolerance=None, signs=True):
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    if result.dtype not in FLOATS:
+        np.testing.assert_array_equal(result, expected)
         return
     if tolerance is None:
-        tolerance = 1e-12 if found.dtype == np.float64 else 1e-5
+        tolerance = 1e-12 if result.dtype == np.float64 else 1e-5
     finite = np.isfinite(expected)
-    np.testing.assert_array_equal(found[~finite], expected[~finite])
+    np.testing.assert_array_equal(result[~finite], expected[~finite])
     scale = np.abs(expected[finite]).max(initial=1e-30)
-    np.testing.assert_allclose(found[finite], expected[finite], tolerance, tolerance * scale)
+    np.testing.assert_allclose(result[finite], expected[finite], tolerance, tolerance * scale)
     if signs:
         zero = expected == 0
-        np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(expected[zero]))
+        np.testing.assert_array_equal(np.signbit(result[zero]), np.signbit(expected[zero]))
 
 
 def each_alone(functions):
@@ -80,8 +80,8 @@ def check(build, *xs, kernels=None, tolerance=None, signs=True, **options):
     function = compiled(ys, inputs, **options)
     with np.errstate(all="ignore"):
         meaning = compiled(ys, inputs, level=0, device="reference")(*xs)
-    for found, expected in zip(function(*xs), meaning, strict=True):
-        assert_same(found, expected, tolerance, signs)
+    for result, expected in zip(function(*xs), meaning, strict=True):
+        assert_same(result, expected, tolerance, signs)
     report = function.report()
     assert kernels is None or len(report.kernels) == kernels
     assert report.ops["fused"] == len(report.kernels)

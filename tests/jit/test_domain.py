@@ -144,8 +144,8 @@ def test_random_numbers_may_have_axes_of_length_1():
 def test_an_output_may_overwrite_what_is_not_read_later():
     def inplace(*ys):
         graph = of(*ys)
-        made = specialise(graph, [x.spec.strides for x in graph.inputs]).inplace
-        return dict(zip((x.name for x in graph.inputs), made, strict=True))
+        overwritten = specialise(graph, [x.spec.strides for x in graph.inputs]).inplace
+        return dict(zip((x.name for x in graph.inputs), overwritten, strict=True))
 
     assert inplace(X * Y) == {"x": (0,), "y": (0,)}
     assert inplace(X * ROW) == {"x": (0,), "row": ()}
@@ -194,9 +194,9 @@ class Subgraph:
         order = list(range(len(shape)))
         if self.random.random() < 0.3:
             self.random.shuffle(order)
-        given = mg.input(f"x{len(self.inputs)}", [shape[i] for i in order], self.dtype)
-        self.inputs.append(given)
-        return given.transpose([order.index(i) for i in range(len(order))])
+        node = mg.input(f"x{len(self.inputs)}", [shape[i] for i in order], self.dtype)
+        self.inputs.append(node)
+        return node.transpose([order.index(i) for i in range(len(order))])
 
     def grow(self, x, y):
         kind = self.random.random()
@@ -244,17 +244,17 @@ def test_random_kernels_compute_what_their_graphs_mean(first, threads):
         arrays += sample.arrays(i)
     options = {"graph_opt_level": 0, "num_threads": threads}
     function = mg.comp_graph("cpu", options).compile(inputs, outputs)
-    assert {made for _, made, _ in function.report().steps} == {GENERATED}
+    assert {maker for _, maker, _ in function.report().steps} == {GENERATED}
     results = iter(function(*arrays))
     for i, sample in enumerate(samples):
         for expected in sample.graph(*sample.arrays(i)):
-            found = next(results)
-            assert found.dtype == expected.dtype
+            result = next(results)
+            assert result.dtype == expected.dtype
             exact = expected.dtype.kind != "f"
             tolerance = 0 if exact else 1e-10 if expected.dtype == np.float64 else 1e-4
             scale = 0 if exact else tolerance * np.abs(expected).max(initial=1)
             message = f"seed {i} of {threads} threads\n{sample.graph}"
-            np.testing.assert_allclose(found, expected, tolerance, scale, err_msg=message)
+            np.testing.assert_allclose(result, expected, tolerance, scale, err_msg=message)
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((2, 0, 3), 1), ((0, 3), 0), ((4, 0), 1), ((0,), 0)])

@@ -116,9 +116,9 @@ def test_any_byte_but_0_of_a_bool_is_true(build, level):
     inputs = [mg.input(name, (5, 67), "bool") for name in "pq"]
     outputs = build(*inputs)
     function = mg.comp_graph("cpu", {"graph_opt_level": level}).compile(inputs, outputs)
-    wanted = function(*(x != 0 for x in xs))
-    for got, want in zip(function(*(x.view(bool) for x in xs)), wanted, strict=True):
-        np.testing.assert_array_equal(got, want)
+    expected = function(*(x != 0 for x in xs))
+    for result, want in zip(function(*(x.view(bool) for x in xs)), expected, strict=True):
+        np.testing.assert_array_equal(result, want)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -170,8 +170,10 @@ def test_streamed_outputs_are_waited_for_once_and_not_in_each_unit(rows):
 def test_beside_a_streamed_output_another_overwrites_an_input(monkeypatch):
     monkeypatch.setattr(kernels, "cache_bytes", lambda: 0)
     value, x = array(700, 3), array(700, 3, seed=1)
-    parameter, given = mg.Parameter(value), mg.input("x", x.shape)
-    step = mg.comp_graph("cpu").compile([given], parameter * given, {parameter: parameter + given})
+    parameter, operand = mg.Parameter(value), mg.input("x", x.shape)
+    step = mg.comp_graph("cpu").compile(
+        [operand], parameter * operand, {parameter: parameter + operand}
+    )
     np.testing.assert_array_equal(step(x), value * x)
     np.testing.assert_array_equal(parameter.numpy(), value + x)
 
@@ -214,8 +216,12 @@ def test_a_result_may_overwrite_what_every_split_of_its_unit_reads(form, shape, 
     x = mg.input("x", shape, "float64")
     w = mg.input("w", tuple(1 if i in axes else n for i, n in enumerate(shape)), "float64")
     both = Graph((x, w), (w * 2, Sum(axes)(x * w)))
-    made = specialise(both, [v.spec.strides for v in both.inputs])
-    assert made.pattern.form == form and made.splits(2) > 1 and 0 in made.inplace[1]
+    specialised = specialise(both, [v.spec.strides for v in both.inputs])
+    assert (
+        specialised.pattern.form == form
+        and specialised.splits(2) > 1
+        and 0 in specialised.inplace[1]
+    )
     doubled, total = Fused(both).results(x, ops.tanh(w))
     values, weights = (array(*v.shape, dtype=v.dtype) for v in (x, w))
     options = {"graph_opt_level": 0, "num_threads": 2}
@@ -263,14 +269,14 @@ def test_the_error_of_a_softmax_does_not_grow_with_its_length(axis, level):
     x[0, 0] = x[-1, -1] = 0  # the peak, beside which the others are no ones
     logs = x.astype(np.float64)
     total = np.log(np.exp(logs).sum(axis, keepdims=True))
-    found = on_cpu(
+    results = on_cpu(
         lambda v: [fn(v, axis) for fn in (ops.softmax, ops.log_softmax, ops.logsumexp)],
         x,
         graph_opt_level=level,
     )
-    wanted = [np.exp(logs - total), logs - total, total.squeeze(axis)]
-    for got, want in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-6)
+    expected = [np.exp(logs - total), logs - total, total.squeeze(axis)]
+    for result, want in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result, want, rtol=1e-6)
 
 
 # ---------------------------------------------------------------- negative strides
@@ -305,10 +311,10 @@ def test_kernels_read_backwards(shape, dtype):
     x = mg.input("x", shape, dtype)
     value = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
     results = [read(x) for read in READ_BACKWARDS.values()]
-    found = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], results)(value)
-    wanted = mg.comp_graph("reference").compile([x], results)(value)
+    values = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], results)(value)
+    expected = mg.comp_graph("reference").compile([x], results)(value)
     near = 0.01 if dtype == BFLOAT16 else 1e-5
-    for name, one, other in zip(READ_BACKWARDS, found, wanted, strict=True):
+    for name, one, other in zip(READ_BACKWARDS, values, expected, strict=True):
         wide = one.astype(float), other.astype(float)
         np.testing.assert_allclose(*wide, rtol=near, atol=near, err_msg=name)
 
@@ -318,9 +324,9 @@ def test_kernels_read_backwards(shape, dtype):
 def test_elements_of_any_size_are_turned_round(shape, dtype):
     x = mg.input("x", shape, dtype)
     value = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
-    found = mg.comp_graph("cpu").compile([x], [ops.flip(x, -1), ops.flip(x)])(value)
-    np.testing.assert_array_equal(found[0], value[..., ::-1], strict=True)
-    np.testing.assert_array_equal(found[1], np.flip(value), strict=True)
+    results = mg.comp_graph("cpu").compile([x], [ops.flip(x, -1), ops.flip(x)])(value)
+    np.testing.assert_array_equal(results[0], value[..., ::-1], strict=True)
+    np.testing.assert_array_equal(results[1], np.flip(value), strict=True)
 
 
 def test_choices_of_choices_are_vectorised():

@@ -74,28 +74,28 @@ def units_apart(x, y):
 @needs_compiler
 @pytest.mark.parametrize("dtype", mostly_long(DTYPES, 3))  # one of each kind
 def test_elementwise_results_have_the_bits_of_c_but_for_some_functions(dtype, backend):
-    taken = {
+    operands = {
         name: c_operands(op, np.dtype(dtype))
         for name, op in ELEMENTWISE.items()
         if accepts(op, np.dtype(dtype)) and not is_random(op)
     }
-    found, lacking = {}, LACKING.get(dtype, BRANCHES | {"pow"})
-    for made in ("c", "halide"):
-        backend(made)
+    values, lacking = {}, LACKING.get(dtype, BRANCHES | {"pow"})
+    for maker in ("c", "halide"):
+        backend(maker)
         inputs, outputs = [], []
-        for name, xs in taken.items():
+        for name, xs in operands.items():
             nodes = [mg.input(f"x{len(inputs)}_{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
             inputs += nodes
             outputs += ELEMENTWISE[name].results(*nodes)
         function = compiled(outputs, inputs, level=0)
-        others = {name for name, by, _ in function.report().steps if by != made}
-        assert others == (lacking if made == "halide" else set())
-        results = function(*(x for xs in taken.values() for x in xs))
-        found[made] = dict(zip(taken, results, strict=True))
+        others = {name for name, by, _ in function.report().steps if by != maker}
+        assert others == (lacking if maker == "halide" else set())
+        results = function(*(x for xs in operands.values() for x in xs))
+        values[maker] = dict(zip(operands, results, strict=True))
     most = DOUBLES if dtype == "float64" else ULPS
-    for name, xs in taken.items():
+    for name, xs in operands.items():
         usual = ~np.any([is_denormal(x) for x in xs], 0)  # others are flushed, or not
-        apart = units_apart(found["halide"][name][usual], found["c"][name][usual])
+        apart = units_apart(values["halide"][name][usual], values["c"][name][usual])
         assert apart.max() <= most.get(ELEMENTWISE[name].name, 0), name
 
 
@@ -144,8 +144,8 @@ def test_it_prints_the_schedule_and_the_program_if_asked(backend, no_kernels, mo
     monkeypatch.setenv("MINIGRAPH_HALIDE_DEBUG", "1")
     x = mg.input("x", (5, 70))
     compiled([ops.sum(x * 1.375 + 2.625, 1)], [x])(np.ones(x.shape, "float32"))
-    printed, said = capfd.readouterr()
-    assert "vectorized" in said + printed
+    printed, errors = capfd.readouterr()
+    assert "vectorized" in errors + printed
     assert "strict_add" in printed and "module name=" in printed
 
 
@@ -171,7 +171,7 @@ def test_without_the_package_a_warning_says_so_and_c_takes_over(backend, monkeyp
     x = mg.input("x", (5, 70))
     with pytest.warns(mg.MinigraphWarning, match="halide, but it is not installed; .* compiler's"):
         function = compiled([ops.exp(x) * 3], [x])
-    assert {made for _, made, _ in function.report().steps} == {"c"}
+    assert {maker for _, maker, _ in function.report().steps} == {"c"}
 
 
 @needs_no_zig
@@ -189,9 +189,9 @@ values = f(a, b.astype("float32"))
 print({made for _, made, _ in f.report().steps}, [float(v.astype("float64").sum()) for v in values])
 """
     environment = {"PATH": str(tmp_path), "CC": "", "MINIGRAPH_JIT_BACKEND": ""}
-    printed, said = python("-W", "default", "-c", program, **environment)
+    printed, errors = python("-W", "default", "-c", program, **environment)
     assert printed.startswith("{'halide'}")
-    assert said.count("no C compiler was found; Halide compiles") == 1
+    assert errors.count("no C compiler was found; Halide compiles") == 1
     sums = eval(printed[printed.index("[") :])
     a = np.linspace(-3, 3, 300300).reshape(300, 1001)
     np.testing.assert_allclose(sums, [300, (a * np.arange(1001) / 500).sum(), 0], 1e-5, 1e-5)
@@ -214,7 +214,7 @@ print({made for _, made, _ in f.report().steps}, value.sum(), stats.compilations
     environment = {"PATH": str(tmp_path), "CC": "", "MINIGRAPH_JIT_BACKEND": "halide"}
     runs = (("with", "0"), ("without", "0"), ("without", "1"))
     arguments = (("-W", "default", "-c", program, *run) for run in runs)
-    (made, _), (found, said), (other, _) = (python(*each, **environment) for each in arguments)
-    assert (made, found) == ("{'halide'} 630.0 1 0\n", "{'halide'} 630.0 0 1\n")
-    assert "halide is not installed" in said
+    (first, _), (second, errors), (other, _) = (python(*each, **environment) for each in arguments)
+    assert (first, second) == ("{'halide'} 630.0 1 0\n", "{'halide'} 630.0 0 1\n")
+    assert "halide is not installed" in errors
     assert other.endswith("0.0 0 0\n")  # of what is kept nowhere, NumPy computes it

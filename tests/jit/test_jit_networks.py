@@ -37,13 +37,13 @@ def test_batch_norm_by_hand_is_one_kernel_and_stores_little():
     updates = {p: p * 0.9 + v * 0.1 for p, v in zip(running, (mean, variance), strict=True)}
     outputs = [z, *mg.grad((z * ops.tanh(z)).sum(), [x, scale, w])]
     arrays = [array(*x.shape), array(*scale.shape, seed=2)]
-    found = {}
+    results = {}
     for level, device in ((0, "reference"), (3, "cpu")):
         for p in running:
             p.assign(np.ones(p.shape))
         function = compiled(outputs, [x, scale], updates, level, device)
-        found[level] = [*function(*arrays), *(p.numpy() for p in running)]
-    for new, old in zip(found[3], found[0], strict=True):
+        results[level] = [*function(*arrays), *(p.numpy() for p in running)]
+    for new, old in zip(results[3], results[0], strict=True):
         assert_same(new, old, 2e-4, signs=False)
     forward = function.report().kernels[0]
     assert {"sum", "rsqrt", "relu"} <= set(forward.ops)

@@ -135,9 +135,9 @@ def test_an_output_holds_a_costly_value_while_the_kernel_runs_again(form):
         root = ops.sqrt(e)
         return root - Sum(axes)(root * x) * x, e / Sum(axes)(e) + x
 
-    made = kernel(*build(mg.input("x", shape)))
-    assert sorted(kept.operand for kept in made.pattern.kept) == [1, 2]
-    assert made.inplace == ((),)
+    specialised = kernel(*build(mg.input("x", shape)))
+    assert sorted(kept.operand for kept in specialised.pattern.kept) == [1, 2]
+    assert specialised.inplace == ((),)
     check(build, array(*shape), form=form, tolerance=1e-4)
 
 
@@ -151,12 +151,12 @@ def test_a_run_reads_back_what_an_earlier_one_has_stored(form):
         return total, total - Sum(axes)(total)
 
     inputs = [mg.input(name, shape) for name in "xyz"]
-    made = kernel(*build(*inputs))
-    (back,) = made.pattern.kept
+    specialised = kernel(*build(*inputs))
+    (back,) = specialised.pattern.kept
     assert (back.run, back.operand) == (0, 3)
-    assert made.pattern.moving(1) == [3, 4]
+    assert specialised.pattern.moving(1) == [3, 4]
     # CUDA devices read all three again, so the first output overwrites none of them.
-    assert made.inplace == ((1,), (1,), (1,))
+    assert specialised.inplace == ((1,), (1,), (1,))
     check(build, *(array(*shape, seed=i) for i in range(3)), form=form, tolerance=1e-4)
     assert not kernel(*build(inputs[0], inputs[0], 2.0)).pattern.kept  # one array either way
 
@@ -276,7 +276,7 @@ def test_views_are_read_in_place(view):
     a, b = mg.input("a", x.shape), mg.input("b", row.shape)
     ys = (view(a) * b, view(a).sum((0, 2)))
     function = mg.comp_graph("cpu").compile([a, b], ys)
-    assert {made for _, made, _ in function.report().steps} == {GENERATED}
+    assert {maker for _, maker, _ in function.report().steps} == {GENERATED}
     y, total = function(x, row)
     np.testing.assert_array_equal(y, view(x) * row)
     np.testing.assert_allclose(total, view(x).sum((0, 2)), 1e-5, 1e-5)
@@ -345,9 +345,9 @@ def test_what_is_read_for_the_last_time_may_be_overwritten():
     shape = (4, 4, 6, 6, 16)
     dy, y, x = (mg.input(name, shape) for name in ("dy", "y", "x"))
     v = [mg.input(name, vectors(shape)) for name in ("w", "mean", "variance")]
-    made = kernel(*backward(dy, y, x, *v)[:3])
-    assert made.inplace[:3] == ((0,), (0,), (0,))
-    assert all(1 in outputs and 2 in outputs for outputs in made.inplace[3:])
+    specialised = kernel(*backward(dy, y, x, *v)[:3])
+    assert specialised.inplace[:3] == ((0,), (0,), (0,))
+    assert all(1 in outputs and 2 in outputs for outputs in specialised.inplace[3:])
     (early,) = kernel(x * Sum(OUTER)(x), x * 2).inplace
     assert early == (0,)  # the other one is written before x is read again
 

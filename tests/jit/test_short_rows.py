@@ -39,16 +39,16 @@ def test_rows_up_to_a_length_that_the_device_names_are_computed_as_columns():
 
 
 def test_strided_columns_of_a_unit_stay_in_the_first_cache():
-    def made(*shape, axis=1):
+    def columns_and_units(*shape, axis=1):
         x = mg.input("x", shape)
         row, element = x.spec.strides
         strides = [(row, element * (1 + axis))]  # contiguous rows are no columns
         kernel = specialise(Graph((x,), (ops.sum(x, axis),)), strides, short_row=48)
         return kernel.pattern.columns, kernel.units
 
-    assert made(1024, 10) == (512, 2)
-    assert made(1024, 40) == (128, 8)
-    assert made(40, 1024, axis=0) == (512, 2)
+    assert columns_and_units(1024, 10) == (512, 2)
+    assert columns_and_units(1024, 40) == (128, 8)
+    assert columns_and_units(40, 1024, axis=0) == (512, 2)
 
 
 @pytest.mark.parametrize("level", [2, 3])
@@ -117,12 +117,12 @@ SHORT_MAPS = {
 @pytest.mark.parametrize("case", SHORT_MAPS.values(), ids=SHORT_MAPS)
 def test_maps_of_short_rows_are_right(case, threads):
     shapes, build = case
-    given = [mg.input(f"x{i}", shape) for i, shape in enumerate(shapes)]
+    inputs = [mg.input(f"x{i}", shape) for i, shape in enumerate(shapes)]
     xs = [np.arange(np.prod(shape), dtype="float32").reshape(shape) + 1 for shape in shapes]
-    result = build(*given)
+    result = build(*inputs)
     cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "num_threads": threads})
-    want = mg.comp_graph("reference").compile(given, result)(*xs)
-    np.testing.assert_array_equal(cg.compile(given, result)(*xs), want)
+    want = mg.comp_graph("reference").compile(inputs, result)(*xs)
+    np.testing.assert_array_equal(cg.compile(inputs, result)(*xs), want)
 
 
 def test_a_short_innermost_axis_is_run_over_outside_of_a_stretch_of_a_long_one():

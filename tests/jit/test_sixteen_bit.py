@@ -63,8 +63,8 @@ def test_the_smallest_normal_number_is_one_step_from_zero():
 def test_every_number_converts_as_numpy_has_it(dtype):
     x = every(dtype)[~flushed(every(dtype))]
     targets = [t for t in DTYPES if t not in INTEGERS and t != dtype]
-    (given,) = nodes_for([x])
-    function = compiled([given], [ops.astype(given, target) for target in targets])
+    (node,) = nodes_for([x])
+    function = compiled([node], [ops.astype(node, target) for target in targets])
     assert {kernel for _, kernel, _ in function.report().steps} == {GENERATED}
     for y, target in zip(function(x), targets, strict=True):
         with np.errstate(all="ignore"):
@@ -178,11 +178,11 @@ def a_sample_for_each_type():
         yield names[:2][-1], (BFLOAT16, F16)[i % 2], True
 
 
-def cases(found):
+def cases(samples):
     """Return parameters (sample, dtype, whether only long runs test it)."""
     return [
         pytest.param(name, dtype, id=f"{name}-{dtype}", marks=[pytest.mark.long] * only_long)
-        for name, dtype, only_long in found
+        for name, dtype, only_long in samples
     ]
 
 
@@ -219,22 +219,22 @@ def running(request):
 @functools.cache
 def computed(samples, names, dtype):
     """Return op, operands and results of each sample by name, compiled together; kernels by op."""
-    given = samples(names, dtype)
-    nodes = {name: nodes_for(xs, name) for name, (_, xs) in given.items()}
-    ys = {name: op.results(*nodes[name]) for name, (op, _) in given.items()}
+    selection = samples(names, dtype)
+    nodes = {name: nodes_for(xs, name) for name, (_, xs) in selection.items()}
+    ys = {name: op.results(*nodes[name]) for name, (op, _) in selection.items()}
     function = compiled(
         [x for xs in nodes.values() for x in xs], [y for r in ys.values() for y in r]
     )
-    results = iter(function(*(x for _, xs in given.values() for x in xs)))
-    made = {name: (*given[name], [next(results) for _ in ys[name]]) for name in given}
-    return made, {name: kernel for name, kernel, _ in function.report().steps}
+    results = iter(function(*(x for _, xs in selection.values() for x in xs)))
+    rows = {name: (*selection[name], [next(results) for _ in ys[name]]) for name in selection}
+    return rows, {name: kernel for name, kernel, _ in function.report().steps}
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_c_agrees_with_the_meaning(name, dtype, running, request):
     """Bit by bit, unless an op calls a function of the C library."""
-    made, kernels = computed(elementwise_samples, running[request.function, dtype], dtype)
-    op, xs, (y,) = made[name]
+    results, kernels = computed(elementwise_samples, running[request.function, dtype], dtype)
+    op, xs, (y,) = results[name]
     assert kernels[op.name] in {"c", GENERATED}
     if y.dtype != dtype:
         assert_bits(y, *meaning(op, *xs))
@@ -271,8 +271,8 @@ def test_reductions_agree_with_numpy_on_special_values(dtype):
     ys = [reduce(node, axis, keepdims=True) for reduce, axis in kinds]
     function = compiled([node], ys)
     assert {k for _, k, _ in function.report().steps} == {GENERATED}
-    for y, found in zip(ys, function(x), strict=True):
-        assert steps(found, *meaning(y.op, x)) <= 1, y.op
+    for y, result in zip(ys, function(x), strict=True):
+        assert steps(result, *meaning(y.op, x)) <= 1, y.op
 
 
 def test_a_sum_overflows_only_where_it_is_rounded():

@@ -53,9 +53,9 @@ def graphs_of(makes, dtype, *size):
     """Return inputs, outputs and arrays of all graphs, compiled together."""
     inputs, outputs, arrays = [], [], []
     for make in makes:
-        given = [mg.input(f"{name}_{make.__name__}", size, dtype) for name in "xy"]
-        inputs += given
-        outputs += make(*given)
+        nodes = [mg.input(f"{name}_{make.__name__}", size, dtype) for name in "xy"]
+        inputs += nodes
+        outputs += make(*nodes)
         for i in range(2):
             values = real(*size, dtype=dtype, seed=i + 1)
             values[i::3, 0] = 0
