@@ -36,6 +36,7 @@ from minigraph.devices.problem import (
 )
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Spec
+from minigraph.ops.conv import Conv2dBackwardData
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
 
@@ -44,6 +45,9 @@ from minigraph.ops.matmul import Matmul
 BYTES_PER_SECOND = 5e9  # bytes that a copy reads or writes
 # Operations of a direct convolution per second, whatever the algorithm.
 FLOPS_PER_SECOND = {"winograd": 1.6e11, "direct": 8e10, "tiles": 2.4e11, "numpy": 2e9}
+MAX_COMMON_PADDING = 6  # oneDNN has all usual convolutions with so much padding
+# Seconds for a channel of a pixel that panels and oneDNN's "gemm" copy for a tap, by layout.
+GATHER_SECONDS = {"nchw": 7e-10, "others": 1.5e-9}
 NUMPY_PENALTY = 1.0  # seconds added to NumPy's estimate, so that it is the last resort
 
 # Measuring pays if a gain of EXPECTED_GAIN of the time in EXPECTED_CALLS calls exceeds the seconds
@@ -168,13 +172,19 @@ class CpuProblems(ProblemMaker):
             return None
         arrangement = problem.arrangement(layouts)
         uses_winograd = winograd.is_favourite(arrangement.node)
-        # oneDNN lacks some grouped and dilated convolutions, and some between nchw and another
-        # layout.  Only these are looked up, because creating descriptors takes long.
+        # oneDNN lacks some grouped, dilated and widely padded convolutions, and some between nchw
+        # and another layout.  Only these are looked up: creating descriptors takes long.
         conv, mixed = conv_of(problem.op), len({x.lanes == 1 for x in layouts if x.lanes}) > 1
-        is_common = conv.groups == 1 and conv.dilation == primitives.POINTWISE and not mixed
-        is_supported = uses_winograd or (onednn.library() and is_common)
-        if not is_supported and not any(problem.candidates(layouts)):
-            return NUMPY_PENALTY + problem.work / FLOPS_PER_SECOND["numpy"]
+        is_dense = conv.groups == 1 and conv.dilation == primitives.POINTWISE
+        is_common = is_dense and max(conv.padding) <= MAX_COMMON_PADDING and not mixed
+        gathering = 0.0
+        if not uses_winograd and not (onednn.library() and is_common):
+            first = next(iter(problem.candidates(layouts)), None)
+            if first is None:
+                return NUMPY_PENALTY + problem.work / FLOPS_PER_SECOND["numpy"]
+            if first.name == product.NAME or "gemm" in first.name:
+                layout = "others" if any(x.lanes > 1 for x in layouts) else "nchw"
+                gathering = problem.work / 2 / _rows(problem) * GATHER_SECONDS[layout]
         reordered = sum(
             spec.nbytes
             for spec, layout in zip(specs, layouts, strict=True)
@@ -182,9 +192,8 @@ class CpuProblems(ProblemMaker):
         )
         in_tiles = self.allows_bf16x3 and tiles.is_favourite(arrangement.node, parts=2)
         kind = "tiles" if in_tiles else "winograd" if uses_winograd else "direct"
-        return (
-            problem.work / FLOPS_PER_SECOND[kind] + 2 * reordered / BYTES_PER_SECOND
-        ) / self.threads
+        seconds = problem.work / FLOPS_PER_SECOND[kind] + 2 * reordered / BYTES_PER_SECOND
+        return (seconds + gathering) / self.threads
 
     def shortlist(self, problem: OpProblem, layouts: Layouts) -> list[Candidate]:
         """Return the first candidate, and its rivals if measuring may pay."""
@@ -237,6 +246,14 @@ def _reads_in_panels(arrangement: Arrangement) -> bool:
         and strides[1][-1] == onednn.F32.itemsize
         and onednn.block() >= MIN_PANEL_LANES
     )
+
+
+def _rows(problem: OpProblem) -> int:
+    """Return the rows that share what is gathered: channels of a group of the result."""
+    shapes = [spec.shape for spec in (*problem.inputs[:2], problem.results[0])]
+    outs, ins, *_ = shapes[ROLES[type(problem.op)].index("w")]
+    is_gradient = isinstance(problem.op, Conv2dBackwardData)
+    return ins if is_gradient else outs // conv_of(problem.op).groups
 
 
 def _is_supported(candidate: Candidate) -> bool:

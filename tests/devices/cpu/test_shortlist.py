@@ -4,7 +4,7 @@ import pytest
 from needs import needs_both
 
 import minigraph as mg
-from minigraph.devices.cpu import amx, direct, onednn, winograd
+from minigraph.devices.cpu import amx, direct, onednn, product, winograd
 from minigraph.devices.cpu.candidates import MAX_RIVALS, CpuProblems
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
@@ -111,3 +111,20 @@ def test_a_thin_product_begins_with_what_copies_nothing(rows, sums, columns, tra
     names = [c.name for c in problem.candidates(layouts)]
     if len({name.partition(":")[0] for name in names}) > 1:  # some processors have one of them
         assert names[0].startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "window", "padding"),
+    [(64, 64, (1, 31), (0, 15)), (16, 16, (15, 15), (7, 7)), (8, 1, (31, 31), (15, 15))],
+)
+def test_panels_of_pixels_that_serve_few_rows_are_expected_to_be_slow(
+    channels, groups, window, padding
+):
+    x = mg.input("x", (2, channels, 40, 40))
+    w = mg.input("w", (channels, channels // groups, *window))
+    node = Conv2d(padding=padding, groups=groups)(x, w)
+    problem, _ = CpuProblems(1, on_disk=False).tunable(node, [x.spec.strides, w.spec.strides])
+    first = {each: next(iter(problem.candidates(each)), None) for each in problem.options}
+    names = {each: candidate.name for each, candidate in first.items() if candidate}
+    if {*names.values()} != {product.NAME}:  # some processors have nothing else
+        assert names[min(problem.options, key=problem.estimate)] != product.NAME
