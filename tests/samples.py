@@ -40,7 +40,7 @@ from minigraph.ops.batch_norm import (
 )
 from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.layout import LaidOut, Reorder, pack
-from minigraph.ops.matmul import Matmul
+from minigraph.ops.matmul import Matmul, Vecdot
 from minigraph.ops.recomputation import After, Recomputed
 from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
@@ -165,6 +165,8 @@ def norm_samples():
     for name, op in (("softmax", Softmax), ("log_softmax", LogSoftmax)):
         for axis in (0, 1, 2):
             yield f"{name}-{axis}", op(axis), [real(2, 3, 4)]
+    for axis in (0, 1, 2):
+        yield f"vecdot-{axis}", Vecdot(axis), [real(2, 3, 4), real(2, 3, 4, seed=1)]
     hidden = np.where(np.arange(4) < [[4], [2], [0]], real(2, 3, 4), -np.inf)
     yield "softmax-masked", Softmax(2, masked=True), [hidden]
 

@@ -11,10 +11,17 @@ import numpy as np
 
 from minigraph.arguments import Axis, Kind, integers, one_or_several, short_repr
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, Tensor, builder
+from minigraph.graph import Array, Composed, Node, Op, Operand, Spec, Tensor, builder
 from minigraph.ops.elementwise import broadcast_shapes, kind, promote, sum_dtype, widen
 from minigraph.ops.reduction import Sum
-from minigraph.ops.shape import PermuteDims, broadcast_to, normalize_axis, permute_dims, reshape
+from minigraph.ops.shape import (
+    PermuteDims,
+    broadcast_to,
+    normalize_axis,
+    permute_dims,
+    reshape,
+    squeeze,
+)
 
 MAX_BLAS_SUM = 4096  # products that BLAS adds up in their own type
 
@@ -73,7 +80,11 @@ def matmul(x: Operand, y: Operand) -> Node:
     rows, columns = x.shape[-2:-1], y.shape[-1:] if y.ndim > 1 else ()
     left = x if x.ndim > 1 else reshape(x, (1, -1) if x.size else (1, 0))
     right = y if y.ndim > 1 else reshape(y, (y.size, 1))
-    if left.ndim > 2 and right.ndim == 2:
+    if left.shape[-2] == right.shape[-1] == 1 and left.shape[-1] == right.shape[-2]:
+        # Libraries compute it as a product of matrices, several times as slow.
+        z = vecdot(squeeze(left, -2), squeeze(right, -1))
+        batch = z.shape
+    elif left.ndim > 2 and right.ndim == 2:
         # One product of long matrices, not a batch of short ones; y's gradient needs no sum.
         batch = left.shape[:-2]
         z = Matmul()(reshape(left, (math.prod(left.shape[:-1]), left.shape[-1])), right)
@@ -110,6 +121,21 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Node:
 Label = str | int
 
 
+class Vecdot(Composed):
+    """The sums of products of two arrays of one shape along `axis`, which keeps length 1."""
+
+    axis: int
+
+    def infer(self, x: Spec, y: Spec) -> Spec:
+        return Spec((*x.shape[: self.axis], 1, *x.shape[self.axis + 1 :]), x.dtype)
+
+    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
+        return dy * y, dy * x
+
+    def expand(self, x: Node, y: Node) -> tuple[Node]:
+        return (Sum((self.axis,))(widen(x) * widen(y)).astype(x.dtype),)
+
+
 @builder
 def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
     """Return the sums of products along `axis` of both; other axes broadcast.
@@ -124,8 +150,9 @@ def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
         )
     if x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(f"axis {axis} has lengths {x1.shape[axis]} and {x2.shape[axis]}")
-    products = widen(x1) * widen(x2)
-    return Sum.of(products, axis).astype(x1.dtype)
+    shape = broadcast_shapes(x1.shape, x2.shape)
+    operands = (broadcast_to(x, shape) for x in (x1, x2))
+    return squeeze(Vecdot(normalize_axis(axis, len(shape)))(*operands), axis)
 
 
 @builder

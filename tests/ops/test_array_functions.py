@@ -107,3 +107,19 @@ def test_created_arrays_have_the_dtype_of_their_numbers():
     assert ops.full(2, 1).dtype == ops.arange(3).dtype == np.int64
     assert ops.full(2, True).dtype == bool
     assert ops.zeros_like(np.ones(2, "int8")).dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x: x[0] @ x[1],
+        lambda x: x[:, None] @ x[:, :, None],
+        lambda x: ops.einsum("ij,ij->i", x, x),
+        lambda x: ops.tensordot(x, x),
+    ],
+)
+def test_a_product_of_vectors_is_no_product_of_matrices(product):
+    x = mg.input("x", X.shape)
+    for level in (0, 3):
+        function = mg.comp_graph(options={"graph_opt_level": level}).compile([x], product(x))
+        assert "matmul" not in function.report().ops

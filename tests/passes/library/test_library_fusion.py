@@ -45,7 +45,7 @@ def test_a_folded_normalisation_passes_special_values(name, value):
 
 
 def test_thousands_of_layers_are_fused():
-    x, w, v = mg.input("x", (1, 1)), mg.input("w", (1, 1)), mg.input("v", (1,))
+    x, w, v = mg.input("x", (1, 2)), mg.input("w", (2, 2)), mg.input("v", (2,))
     y = x
     for _ in range(5000):
         y = ops.relu(y @ w + v)
