@@ -20,7 +20,9 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from minigraph.graph import DType, Op
+import numpy as np
+
+from minigraph.graph import BOOL, DType, Op
 from minigraph.jit.expression import support
 from minigraph.jit.loops import MAX_NARROW_ROW, NARROW_LANES, Ints
 from minigraph.ops.reduction import Reduction
@@ -192,6 +194,19 @@ class KernelPattern:
             for k, s in enumerate(self.stores, self.inputs)
             if not s.per_unit and self.values[s.value].stage == stage
         ]
+
+    def operand_dtypes(self, value: Value) -> list[DType]:
+        """Return the dtypes of what a value is computed from, for `expression`.
+
+        A loaded bool of which a number is made counts as the byte that it is: gcc vectorises the
+        choice of 0 or 1 after a comparison, but not after a load.
+        """
+        args = [self.values[a] for a in value.args]
+        dtypes = [arg.dtype for arg in args]
+        is_loaded = all(arg.op is None for arg in args)
+        if dtypes == [BOOL] and is_loaded and value.dtype != BOOL:
+            return [np.dtype("uint8")]
+        return dtypes
 
     def source(self, k: int) -> int:
         """The value that operand `k`, an output, stores."""

@@ -51,6 +51,15 @@ def test_a_comparison_as_a_number_is_a_choice_which_compilers_can_vectorise():
     assert " ? (float)1 : 0)" in kernel.source
 
 
+@needs_c
+def test_a_bool_from_memory_is_converted_because_compilers_do_not_vectorise_a_choice():
+    x = mg.input("x", (4, 64), "bool")
+    graph = mg.comp_graph("cpu", {"graph_opt_level": 3})
+    for y in (x.astype("float32") + 1, ops.roll(x, 1, 1).astype("float16") * 2):
+        (kernel,) = graph.compile([x], y).report().kernels
+        assert "? (float)1" not in kernel.source
+
+
 SHAPES = {
     "equal": ((3, 4, 5), (3, 4, 5)),
     "scalar": ((3, 4, 5), ()),

@@ -280,7 +280,7 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
             # better than `!= 0`.
             right = f"({right}) > 1 ? 1 : ({right})" if mask else f"{right} > 1 ? 1 : {right}"
     else:
-        operands = [pattern.values[a].dtype for a in value.args]
+        operands = pattern.operand_dtypes(value)
         args = [f"v{a}" for a in value.args]
         right = expression(value.op, operands, value.dtype, args, index=f"(begin + {index})")
     # Compilers would pack vectors of floats to a variable of 16 bits and unpack it again.

@@ -91,7 +91,7 @@ def store_element(pattern: KernelPattern, stage: int, k: int, index: str) -> str
     if k in rounded(pattern, stage):
         value = pattern.values[v]
         assert value.op is not None
-        operands = [pattern.values[a].dtype for a in value.args]
+        operands = pattern.operand_dtypes(value)
         args = [f"v{a}" for a in value.args]
         right = expression(value.op, operands, value.dtype, args, rounded=False)
     return f"out{k}[{index}] = {right};"
