@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from minigraph.arguments import Kind
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import (
-    Differentiated,
     Expression,
     Graph,
+    GraphOp,
     Item,
     Node,
     NoGradient,
@@ -99,8 +99,10 @@ def _backward(
     count = len(node.specs)
     dys = [item_grads[node].get(i) for i in range(count)] if node.is_bundle else [grads[node]]
     try:
-        if isinstance(node.op, Differentiated):
-            return node.op.differentiate(vjp, dys, node.inputs)
+        if isinstance(node.op, GraphOp):
+            gradients = node.op.differentiate(vjp, dys, node.inputs)
+            if gradients is not None:
+                return gradients
         if type(node.op).grad is Op.grad:
             return _through_expansion(node, dys)
         if not node.is_bundle:

@@ -28,7 +28,6 @@ from minigraph.graph.leaves import (
 from minigraph.graph.location import Location, here
 from minigraph.graph.loop import (
     Composed,
-    Differentiated,
     Expanded,
     GraphOp,
     Loop,

@@ -48,6 +48,16 @@ class GraphOp(Op, eq=False):
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def differentiate(
+        self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
+    ) -> Sequence[Node | None] | None:
+        """Return the gradients for the inputs `xs`; None if `grad` returns them.
+
+        vjp  differentiates a graph: `minigraph.autodiff.vjp`
+        dys  gradients of the results; None for a result that nothing reads
+        """
+        return None
+
 
 class Expanded(Op):
     """An op that `expand` defines: `forward` evaluates the expanded graph."""
@@ -77,20 +87,7 @@ def placeholders(specs: Sequence[Spec]) -> tuple[Node, ...]:
     return tuple(Node(Input(f"x{i}"), (), (spec,)) for i, spec in enumerate(specs))
 
 
-class Differentiated(GraphOp, eq=False):
-    """An op with a graph, whose gradient needs the function that differentiates graphs."""
-
-    def differentiate(
-        self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
-    ) -> Sequence[Node | None]:
-        """Return the gradients for the inputs `xs`, like `grad`.
-
-        dys  gradients of the results; None for a result that nothing reads
-        """
-        raise NotImplementedError(f"{self.name} has no gradient")
-
-
-class Loop(Differentiated, eq=False):
+class Loop(GraphOp, eq=False):
     """A loop whose body is `graph`: (carries, slices, constants) to (new carries, results).
 
     Inputs are the initial carries, the arrays that steps get slices of along axis 0, and constants.

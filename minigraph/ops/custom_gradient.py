@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from minigraph.graph import Array, Graph, GraphOp, Node, Shape, Spec, dependents, placeholders
 
 
-class WithGradient(GraphOp, eq=False):
-    """y, whose gradients `graph` computes; the inputs are y, each x, and residuals.
-
-    graph  computes the gradient of each x from the gradient of y and the residuals
-    """
+class GradientRule(GraphOp, eq=False):
+    """y, whose gradients follow a rule that has a graph; the inputs are y, each x, and others."""
 
     is_view = True
     keeps_order = True
@@ -19,11 +16,18 @@ class WithGradient(GraphOp, eq=False):
     def infer(self, y: Spec, *xs: Spec) -> Spec:
         return y
 
-    def forward(self, y: Array, *xs: Array) -> Array:
-        return y
-
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
         return tuple(range(len(x)))
+
+
+class WithGradient(GradientRule, eq=False):
+    """y, whose gradients `graph` computes; the inputs are y, each x, and residuals.
+
+    graph  computes the gradient of each x from the gradient of y and the residuals
+    """
+
+    def forward(self, y: Array, *xs: Array) -> Array:
+        return y
 
     def grad(self, dy: Node, result: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         count = len(self.graph.outputs)

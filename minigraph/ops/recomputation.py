@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from minigraph.graph import (
     Array,
-    Differentiated,
     Graph,
     Node,
     Op,
@@ -15,6 +14,7 @@ from minigraph.graph import (
     VectorJacobian,
     placeholders,
 )
+from minigraph.ops.custom_gradient import GradientRule
 from minigraph.ops.elementwise import kind
 
 
@@ -37,23 +37,14 @@ class After(Op):
         return dy, None
 
 
-class Recomputed(Differentiated, eq=False):
-    """y, which `graph` computes from the other inputs, and computes again for their gradients.
+class Recomputed(GradientRule, eq=False):
+    """y, which `graph` computes from each x, and computes again for their gradients.
 
     Chen et al., "Training deep nets with sublinear memory cost" (2016)
     """
 
-    is_view = True
-    keeps_order = True
-
-    def infer(self, y: Spec, *xs: Spec) -> Spec:
-        return y
-
     def forward(self, y: Array, *xs: Array) -> Array:
         return y
-
-    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
-        return tuple(range(len(x)))
 
     def differentiate(
         self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]

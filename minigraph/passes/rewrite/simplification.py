@@ -16,11 +16,10 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
-from minigraph.ops.custom_gradient import WithGradient
+from minigraph.ops.custom_gradient import GradientRule
 from minigraph.ops.elementwise import Astype, Elementwise, astype, broadcast_shapes, widen
 from minigraph.ops.exponential import PRODUCTS, ConstantPow, Pow
 from minigraph.ops.joining import Concat
-from minigraph.ops.recomputation import Recomputed
 from minigraph.ops.reduction import Extremum
 from minigraph.ops.shape import (
     BroadcastTo,
@@ -197,7 +196,7 @@ def same_shape(node: Node) -> Node | None:
     return x if x.shape == node.shape and not others else None
 
 
-@rule_on(WithGradient, Recomputed)
+@rule_on(GradientRule)
 def after_autodiff(node: Node) -> Node:
     """Drop an op that only affects `mg.grad`."""
     return node.inputs[0]
