@@ -10,18 +10,9 @@ import minigraph as mg
 
 torch = pytest.importorskip("torch")
 mgt = pytest.importorskip("minigraph.torch")
+from converted_cases import Functions, assert_agrees, converted  # noqa: E402
+
 F = torch.nn.functional
-
-
-class Model(torch.nn.Module):
-    """A module that computes what functions do, each of a tuple of tensors."""
-
-    def __init__(self, *functions):
-        super().__init__()
-        self.functions = functions
-
-    def forward(self, *tuples):
-        return [f(*xs) for f, xs in zip(self.functions, tuples, strict=True)]
 
 
 def random(*shape):
@@ -47,6 +38,18 @@ VOLUME, IMAGE, WINDOWS = equals(3, 1, 2, 5, 6, 5), equals(4, 2, 3, 7, 5), random
 SAME = F.affine_grid(torch.eye(3, 4).double()[None], (1, 1, 5, 6, 5), align_corners=True)
 PLACES = torch.cat([SAME, random(1, 5, 6, 5, 3)], 1)
 TOKENS = torch.tensor([[0, 2, 4], [2, 2, 0]])
+
+
+SCORES = torch.arange(-5, 7).double().view(3, 4) / 5
+LABELS = torch.tensor([[2, -1, -1, 1], [0, 3, 1, -1], [-1, 0, 0, 0]])
+
+
+def set_parts(x):
+    y = x.clone()
+    y[:, 0] = 5
+    y[1] += 1
+    y[:, 1:3].mul_(2)
+    return y * x
 
 
 def set_some(x, mask, y):
@@ -121,6 +124,28 @@ CASES = {
     "what a mask chooses may be set to a number": [
         (set_some, random(3, 3, 4), MASK, torch.tensor(0.5).double())
     ],
+    "writes to parts of a tensor become values": [
+        (set_parts, SCORES),
+        (lambda x: (y := x * 2).fill_diagonal_(7.0) + y, SCORES),
+        (lambda x: x[[0, 2]][:, None, ::2], SCORES),
+        (lambda x: torch.where(x > 0, x, 0.0), SCORES),
+    ],
+    "labels after the first that is none have no margin": [
+        *(
+            (lambda x, kind=kind: F.multilabel_margin_loss(x, LABELS, reduction=kind), SCORES)
+            for kind in ("none", "mean", "sum")
+        ),
+        (lambda x: F.multilabel_margin_loss(x[0], LABELS[0]), SCORES),
+    ],
+    "random slopes are their mean in evaluation": [
+        (lambda x: F.rrelu(x, 0.1, 0.5), SCORES + 0.1),
+    ],
+    "a transposed convolution may be padded beyond its stride": [
+        (
+            lambda x, w: F.conv_transpose2d(x, w, dilation=2, output_padding=1),
+            *(random(1, 2, 4, 5), random(2, 3, 3, 3)),
+        ),
+    ],
     "losses of pairs, and powers of two": [
         (lambda x, y: F.cosine_embedding_loss(x, y, SIGNS, margin=0.1), *PAIRS),
         (lambda x: F.hinge_embedding_loss(x, SIGNS[:, None].expand(6, 4)), PAIRS[0]),
@@ -139,33 +164,18 @@ CASES = {
 
 
 @functools.cache
-def converted():
-    """Return inputs and results of the functions of all cases, by the names of the cases.
-
-    They are converted together, as PyTorch's tracer takes half a second for any model.
-    """
-    cases = [*itertools.chain(*CASES.values())]
-    functions, tuples = [f for f, *_ in cases], [tuple(xs) for _, *xs in cases]
-    inputs = [
-        tuple(mg.input(f"x{i}", tuple(x.shape), x.numpy().dtype) for i, x in enumerate(xs))
-        for xs in tuples
-    ]
-    made = iter(zip(inputs, mgt.convert(Model(*functions), tuples)(*inputs), strict=True))
-    return {name: [*itertools.islice(made, len(cases))] for name, cases in CASES.items()}
+def converted_by_name():
+    """Return the input nodes and the result of each function, by the names of the cases."""
+    converted_cases = iter(converted([*itertools.chain(*CASES.values())]))
+    return {name: [*itertools.islice(converted_cases, len(CASES[name]))] for name in CASES}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_function_and_its_gradients_are_those_of_torch(name):
-    for (function, *tensors), (inputs, made) in zip(CASES[name], converted()[name], strict=True):
-        given = [x.clone().requires_grad_(x.is_floating_point()) for x in tensors]
-        y = function(*given)
-        floats = [x.requires_grad for x in given]
-        wanted = torch.autograd.grad(y.sum(), [*itertools.compress(given, floats)])
-        grads = mg.grad(made.sum(), [*itertools.compress(inputs, floats)])
-        compiled = mg.comp_graph("reference").compile(inputs, [made, *grads])
-        found = compiled(*(x.numpy() for x in tensors))
-        for ours, theirs in zip(found, (y.detach(), *wanted), strict=True):
-            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-9, atol=1e-12)
+    for (function, *tensors), (nodes, result) in zip(
+        CASES[name], converted_by_name()[name], strict=True
+    ):
+        assert_agrees(function, nodes, result, tensors)
 
 
 def test_a_gradient_that_depends_on_how_often_a_token_occurs_is_refused():
@@ -187,7 +197,7 @@ def test_a_result_that_is_not_computed_is_an_error_and_not_none():
         return F.adaptive_max_pool2d(x, (3, 2), return_indices=True)
 
     x = torch.randn(2, 3, 7, 5)
-    net = mgt.convert(Model(places), ((x,),))
+    net = mgt.convert(Functions(places), ((x,),))
     with pytest.raises(mg.GraphError, match=r"returns getitem_1, which minigraph cannot .*py"):
         net((mg.input("x", (2, 3, 7, 5)),))
     compiled = torch.compile(places, backend="minigraph")
@@ -204,5 +214,5 @@ def test_what_is_made_of_a_result_that_is_not_computed_is_neither():
 
     x, node = (torch.randn(2, 3, 7),), (mg.input("x", (2, 3, 7)),)
     with pytest.raises(mg.GraphError, match="which minigraph cannot compute"):
-        mgt.convert(Model(lambda x: sequence(x, True)), (x,))(node)
-    mgt.convert(Model(lambda x: sequence(x, False)), (x,))(node)
+        mgt.convert(Functions(lambda x: sequence(x, True)), (x,))(node)
+    mgt.convert(Functions(lambda x: sequence(x, False)), (x,))(node)
