@@ -5,6 +5,7 @@ import functools
 import pytest
 
 torch = pytest.importorskip("torch")
+from converted_cases import assert_agrees, converted  # noqa: E402
 from image_programs import Net  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
@@ -49,28 +50,40 @@ def selected(y, target):
     return F.ctc_loss(y, labels.masked_select(mask), steps, mask.sum(-1), zero_infinity=True)
 
 
+def infinite(y, target):
+    """The number of labels that cannot be said in their steps."""
+    return F.ctc_loss(y, *target, reduction="none").isinf().double().sum() + 0 * y.sum()
+
+
 LOSSES = {
-    "selected": selected,
     "mean": padded,
     "sum": functools.partial(padded, reduction="sum"),
     "each": lambda y, target: padded(y, target, reduction="none").square().mean(),
     "joined": joined,
     "alone": alone,
+    "infinite": infinite,
+}
+OF_SCORES = {
+    name: lambda x, *target, loss=loss: loss(x.log_softmax(-1).transpose(0, 1), target)
+    for name, loss in LOSSES.items()
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_recognizer_learns_what_it_learns_in_pytorch(name):
+@pytest.fixture(scope="module")
+def converted_losses():
+    scores, target = batch()
+    cases = [(loss, scores, *target) for loss in OF_SCORES.values()]
+    return dict(zip(OF_SCORES, converted(cases), strict=True))
+
+
+@pytest.mark.parametrize("name", OF_SCORES)
+def test_losses_and_their_gradients_are_pytorch_s(name, converted_losses):
+    scores, target = batch()
+    assert_agrees(OF_SCORES[name], *converted_losses[name], (scores, *target))
+
+
+def test_a_recognizer_learns_what_it_learns_in_pytorch():
     model = Net(spoken, rnn=nn.GRU(6, 5, batch_first=True), head=nn.Linear(5, 6))
-    pair = Pair(sgd, model, batch, LOSSES[name])
+    pair = Pair(sgd, model, batch, selected)
     pair.train(3)
     pair.same()
-
-
-def test_labels_that_cannot_be_said_have_an_infinite_loss():
-    def loss(y, target):
-        return F.ctc_loss(y, *target, reduction="none").isinf().double().sum() + 0 * y.sum()
-
-    model = Net(spoken, rnn=nn.GRU(6, 5, batch_first=True), head=nn.Linear(5, 6))
-    pair = Pair(sgd, model, batch, loss)
-    assert pair.train() == 1
