@@ -275,7 +275,7 @@ SMALL = {
     ),
     "alexnet": Small(lambda: AlexNet(CLASSES, width=4, hidden=16, dropout=0.0), images(LARGER)),
     "mobilenetv2": Small(
-        lambda: MobileNetV2(CLASSES, narrower=8, dropout=0.0, depths=(1, 2, 2, 1)), images(32)
+        lambda: MobileNetV2(CLASSES, narrower=8, dropout=0.0, depths=(1, 2)), images(32)
     ),
     "unet": Small(lambda: UNet(CLASSES, width=4, depth=2), images(16, (16, 16))),
     "lstm": Small(lambda: LSTMClassifier(TOKENS, CLASSES, width=8), texts),

@@ -87,7 +87,7 @@ def unusual():
 
 def encoder():
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-    return nn.Sequential(nn.Embedding(9, 16, padding_idx=0), layer, Block(), nn.Linear(16, 5))
+    return nn.Sequential(nn.Embedding(9, 16, padding_idx=0), layer, nn.Linear(16, 5))
 
 
 NETWORKS = {

@@ -95,7 +95,7 @@ def recurrent(m, x, lengths):
 
 
 def make_recurrent():
-    gru = nn.GRU(4, 5, 2, bidirectional=True, batch_first=True)
+    gru = nn.GRU(4, 5, bidirectional=True, batch_first=True)
     return Net(recurrent, gru=gru, cell=nn.LSTMCell(10, 6), head=nn.Linear(6, 3))
 
 
@@ -285,7 +285,7 @@ PROGRAMS = {
     "encoder": Program(make_encoder, padded_tokens),
     "grouped queries": Program(make_grouped, lambda: (labels(11, 2, 5), labels(11, 10))),
     "recurrent": Program(
-        make_recurrent, lambda: (floats(3, 4, 4), torch.tensor([4, 2, 3]), labels(3, 3))
+        make_recurrent, lambda: (floats(3, 3, 4), torch.tensor([3, 1, 2]), labels(3, 3))
     ),
     "wavenet": Program(make_wavenet, lambda: (floats(2, 1, 12), labels(5, 2, 12))),
     "conditional field": Program(
