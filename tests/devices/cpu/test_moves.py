@@ -14,7 +14,7 @@ from minigraph.graph import BFLOAT16
 pytestmark = needs_c
 
 SIDES = (1, 2, 3, 4, 7, 8, 16, 17, 33, 40)
-DTYPES = {"bool": bool, "float16": np.float16, "bfloat16": BFLOAT16, "float32": "f4", "int64": "i8"}
+DTYPES = (*(np.dtype(name) for name in ("bool", "float16", "float32", "int64")), BFLOAT16)
 
 
 def in_order(rng, x):
@@ -46,18 +46,17 @@ def bits(array):
     return array.view(f"u{array.dtype.itemsize}")
 
 
-@pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize(("threads", "streams"), [(1, False), (3, False), (2, True)])
-def test_kernels_move_elements_as_the_meaning_does(name, threads, streams, monkeypatch):
+def test_kernels_move_elements_as_the_meaning_does(threads, streams, monkeypatch):
     if streams:
         monkeypatch.setattr(move, "cache_bytes", lambda: 0)
     rng = np.random.default_rng(threads)
     inputs, arrays, outputs = [], [], []
-    for change, ndim, _ in itertools.product(
-        (in_order, repeated, padded, joined), (1, 2, 3, 4), range(3)
+    for change, ndim, dtype in itertools.product(
+        (in_order, repeated, padded, joined), (1, 2, 3, 4), DTYPES
     ):
         shape = rng.choice(SIDES, ndim) if ndim < 4 else rng.choice(SIDES[:8], ndim)
-        arrays.append(rng.integers(0, 2 if name == "bool" else 100, shape).astype(DTYPES[name]))
+        arrays.append(rng.integers(0, 2 if dtype.kind == "b" else 100, shape).astype(dtype))
         x = mg.input(f"x{len(inputs)}", arrays[-1].shape, arrays[-1].dtype)
         inputs.append(x)
         outputs += [change(rng, x), change(rng, in_order(rng, x))]
@@ -99,7 +98,7 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("average", [False, True])
 def test_pools_agree_with_their_meaning(dtype, average):
     """Ties, infinities and NaN included; gradients say which of equal elements was taken."""
@@ -116,12 +115,12 @@ def test_pools_agree_with_their_meaning(dtype, average):
         weights = np.arange(y.size).reshape(y.shape) % 13
         outputs += [y, *mg.grad(ops.sum(ops.where(ops.isnan(y), 0, y) * weights.astype("f4")), [x])]
     options = {"num_threads": 3, "graph_opt_level": 1}
-    given = array.astype(DTYPES.get(dtype, dtype))
-    results = [
+    array = array.astype(x.dtype)
+    functions = [
         mg.comp_graph(device, options).compile([x], outputs) for device in ("cpu", "reference")
     ]
-    assert not results[0].report().numpy
+    assert not functions[0].report().numpy
     bound = {"float64": 1e-12, "float32": 2e-5}.get(dtype, 0.02)
-    for got, want in zip(*(function(given) for function in results), strict=True):
+    for got, want in zip(*(function(array) for function in functions), strict=True):
         got, want = (y.astype(np.float64) for y in (got, want))
         np.testing.assert_allclose(got, want, rtol=bound, atol=bound)
