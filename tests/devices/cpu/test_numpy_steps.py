@@ -69,8 +69,11 @@ def test_an_op_that_has_no_kernel_at_all_is_named_and_does_not_warn(monkeypatch)
     assert any("has no kernel" in line for line in report.numpy)
 
 
-# ResNet-50 has the convolutions of MobileNetV2 and all else of ResNet-18.
-@pytest.mark.parametrize("name", [long(n) if n == "resnet50" else n for n in NETWORKS])
+# ResNet-50 has what ResNet-18 has and wider points, MobileNetV2 that and "inverted residual".
+DEEP = ("resnet50", "mobilenetv2")
+
+
+@pytest.mark.parametrize("name", [long(n) if n in DEEP else n for n in NETWORKS])
 def test_no_step_of_a_network_runs_in_numpy_where_nothing_is_measured(name):
     task = Task(name, "3", "cpu", 1, None, True, "float32", 0.0)
     cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
@@ -78,11 +81,13 @@ def test_no_step_of_a_network_runs_in_numpy_where_nothing_is_measured(name):
     assert not step.report().numpy
 
 
-# Channels, then convolutions one after the other: channels, window, stride, padding, dilation.
+# Channels, then convolutions one after the other: channels, window, stride, padding, dilation,
+# groups.
 CHAINS = {
     "to one channel": (3, [(24, 3, 1, 0, 1), (1, 1, 1, 0, 1), (32, 3, 2, 1, 1)]),
     "of one channel": (1, [(32, 1, 1, 0, 1)]),
     "dilated": (16, [(24, 3, 1, 1, 1), (8, 2, 2, 1, 1), (5, 5, 1, 2, 2)]),
+    "inverted residual": (16, [(96, 1), (96, 3, 2, 1, 1, 96), (24, 1)]),
     "a point with dilation": (4, [(16, 1, 1, 0, 2), (48, 5, 1, 0, 1), (48, 1, 2, 0, 2)]),
 }
 

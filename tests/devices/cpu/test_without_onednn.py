@@ -17,7 +17,7 @@ pytestmark = needs_compiler
 
 BLOCK = 8  # channels, where no library says more
 SIZES = (4, 3, 21, 21)
-levels = pytest.mark.parametrize("level", [0, 2, 3])
+levels = pytest.mark.parametrize("level", [0, 3])
 
 
 @pytest.fixture(autouse=True)
