@@ -86,7 +86,7 @@ def trained_on_the_cpu():
     return trained("cpu", 0)
 
 
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("level", [0, 2, 3])
 def test_a_network_trains_as_on_the_cpu(device, trained_on_the_cpu, level):
     losses, parameters, step = trained("cuda", level)
     expected, wanted, _ = trained_on_the_cpu
@@ -96,7 +96,7 @@ def test_a_network_trains_as_on_the_cpu(device, trained_on_the_cpu, level):
     assert step.report().device == "cuda:0"
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "uint8"])
 def test_arrays_of_the_device_come_in_any_dtype_and_with_gaps(device, dtype):
     x = mg.input("x", (2, 3, 5))
     step = mg.comp_graph("cuda").compile([x], x * 2)
@@ -123,7 +123,7 @@ def test_a_number_that_does_not_fit_into_an_inputs_dtype_is_named(device):
         step(DeviceArray(value))
 
 
-@pytest.mark.parametrize("level", [0, 2, 3])
+@pytest.mark.parametrize("level", [0, 3])
 def test_attention_by_a_library_gives_what_it_does_on_the_cpu(device, monkeypatch, level):
     """Products of heads, and with an activation, and their gradients."""
     monkeypatch.setattr(cublas_kernel, "product", PRODUCT)
