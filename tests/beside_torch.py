@@ -49,9 +49,9 @@ def weights(shape):
 
 
 def assert_agree(mine, torchs, *xs, rtol=1e-10, atol=1e-12, level=None):
-    for got, want in zip(ours(mine, xs, level), theirs(torchs, xs), strict=True):
-        assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+    for actual, expected in zip(ours(mine, xs, level), theirs(torchs, xs), strict=True):
+        assert actual.shape == expected.shape
+        np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
 def rows(table):

@@ -23,8 +23,8 @@ def cost(node, inputs, outputs):
 
 def test_an_update_in_place_reads_and_writes_its_memory():
     x, y = input("x", SPEC.shape), input("y", SPEC.shape)
-    found = cost(x + y, (view(BUFFER), view(OTHER)), (view(BUFFER),))
-    assert found == (3 * SPEC.nbytes, SPEC.size)
+    total = cost(x + y, (view(BUFFER), view(OTHER)), (view(BUFFER),))
+    assert total == (3 * SPEC.nbytes, SPEC.size)
 
 
 def test_a_value_that_a_step_reads_twice_is_read_once():

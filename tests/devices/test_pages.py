@@ -108,10 +108,10 @@ def test_where_memory_is_missing_none_is_foreseen(monkeypatch):
 
 def test_memory_that_is_dropped_is_gone_although_the_work_goes_on():
     with closing(HostMemory(SIZE)) as memory:
-        gone = weakref.ref(memory.arrays[0].base)
+        memory_reference = weakref.ref(memory.arrays[0].base)
         memory.close()
         until = time.monotonic() + 30
-        while gone() is not None and time.monotonic() < until:
+        while memory_reference() is not None and time.monotonic() < until:
             time.sleep(0.001)
-        assert gone() is None
+        assert memory_reference() is None
         assert not memory.arenas(1)

@@ -40,8 +40,8 @@ def interpreted(function, *args, sizes=None, **kwargs):
         mg.input(f"x{i}", (*first, *x.shape[len(first) :]), str(x.dtype).removeprefix("torch."))
         for i, x in enumerate(tensors)
     ]
-    held = [*model.named_parameters(), *model.named_buffers()]
-    state = {name: mg.Parameter(x.detach().numpy().copy(), name) for name, x in held}
+    named_tensors = [*model.named_parameters(), *model.named_buffers()]
+    state = {name: mg.Parameter(x.detach().numpy().copy(), name) for name, x in named_tensors}
     return inputs, interpret("test", program, inputs, state), model
 
 
@@ -51,14 +51,14 @@ def agrees(function, *args, sizes=None, others=(), **kwargs):
     nodes = [x for x in pytree.tree_leaves(result.outputs) if isinstance(x, Node)]
     nodes += result.changes.values()
     compiled = mg.comp_graph("reference").compile(inputs, nodes)
-    for given in (args, *others):
-        tensors = [x for x in pytree.tree_leaves((given, kwargs)) if isinstance(x, torch.Tensor)]
-        found = compiled(*(x.numpy() for x in tensors))
+    for call in (args, *others):
+        tensors = [x for x in pytree.tree_leaves((call, kwargs)) if isinstance(x, torch.Tensor)]
+        actual = compiled(*(x.numpy() for x in tensors))
         with torch.no_grad():
-            wanted = model(*given, **kwargs)
-        arrays = [x.numpy() for x in pytree.tree_leaves(wanted) if isinstance(x, torch.Tensor)]
+            expected = model(*call, **kwargs)
+        arrays = [x.numpy() for x in pytree.tree_leaves(expected) if isinstance(x, torch.Tensor)]
         arrays += [model.get_buffer(name).numpy() for name in result.changes]
-        for x, y in zip(found, arrays, strict=True):
+        for x, y in zip(actual, arrays, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
     return result
 

@@ -69,9 +69,9 @@ def own_gradients(m, x):
     h = checkpoint(lambda y: torch.tanh(m.middle(y)), m.first(x), use_reentrant=True)
     binary = F.linear(h, Sign.apply(m.domain.weight), m.domain.bias)
     code, at, distance = Nearest.apply(h, m.codes)
-    kept = h * 2
-    kept.detach_()
-    scores = m.head(code + kept * h.data) + at[:, None] * distance[:, None]
+    doubled = h * 2
+    doubled.detach_()
+    scores = m.head(code + doubled * h.data) + at[:, None] * distance[:, None]
     scores = scores + Blocked.apply(m.head(h))
     return scores, m.hidden(Reversed.apply(h)) + binary
 

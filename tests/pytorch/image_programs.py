@@ -58,10 +58,10 @@ def make_volumes():
 
 
 def densenet(m, x):
-    found = [m.first(x)]
+    features = [m.first(x)]
     for norm, conv in zip(m.norms, m.convs, strict=True):
-        found.append(conv(F.relu(norm(torch.cat(found, 1)))))
-    return m.head(F.avg_pool2d(torch.cat(found, 1), 4).flatten(1))
+        features.append(conv(F.relu(norm(torch.cat(features, 1)))))
+    return m.head(F.avg_pool2d(torch.cat(features, 1), 4).flatten(1))
 
 
 def make_densenet():
@@ -80,8 +80,8 @@ def efficientnet(m, x, noise):
     x = m.stem(x)
     y = m.deep(m.wide(x))
     y = y * torch.sigmoid(m.excite(F.silu(m.squeeze(y.mean((2, 3), keepdim=True)))))
-    kept = (noise + 0.8).floor().view(-1, 1, 1, 1)
-    return m.head((x + m.narrow(y) / 0.8 * kept).mean([-2, -1]))
+    is_kept = (noise + 0.8).floor().view(-1, 1, 1, 1)
+    return m.head((x + m.narrow(y) / 0.8 * is_kept).mean([-2, -1]))
 
 
 def make_efficientnet():

@@ -94,23 +94,23 @@ def test_a_model_may_take_its_batch_by_keyword(dynamic):
     theirs = Judging().double()
     ours = copy.deepcopy(theirs)
     optimizers = [adam(m.parameters()) for m in (theirs, ours)]
-    given = by_keyword()
+    inputs = by_keyword()
     step = mgt.training_step(
-        *(ours, lambda out, labels: out["loss"], optimizers[1], (given["labels"],), given),
+        *(ours, lambda out, labels: out["loss"], optimizers[1], (inputs["labels"],), inputs),
         dynamic=dynamic,
         options=QUICK,
     )
     for n in (4, 2) if dynamic else (3, 3):
-        given = by_keyword(n)
+        inputs = by_keyword(n)
         optimizers[0].zero_grad()
-        wanted = theirs(**given)["loss"]
-        wanted.backward()
+        expected = theirs(**inputs)["loss"]
+        expected.backward()
         optimizers[0].step()
-        found = step(given["labels"], **dict(reversed(given.items())))
-        torch.testing.assert_close(found, wanted.detach())
+        actual = step(inputs["labels"], **dict(reversed(inputs.items())))
+        torch.testing.assert_close(actual, expected.detach())
     same(ours, theirs)
     same(*reversed(optimizers))
-    assert "ids" in str(step.profile(given["labels"], **given, calls=1)) or step.calls
+    assert "ids" in str(step.profile(inputs["labels"], **inputs, calls=1)) or step.calls
 
 
 def test_batches_that_differ_from_the_example_are_one_clear_line():

@@ -113,8 +113,8 @@ def test_what_forward_assigns_or_draws_once_is_warned_of_and_does_not_stay(monke
     assert "drawn from `random` or `numpy.random`" in str(warned[1].message)
     assert (model.calls, model.state, model.held) == (0, None, held) and not hasattr(model, "last")
     with pytest.raises(mg.GraphError):
-        capture("test", made := Model(makes_a_parameter), (X,))
-    assert not hasattr(made.linear, "scale")
+        capture("test", other := Model(makes_a_parameter), (X,))
+    assert not hasattr(other.linear, "scale")
 
 
 def test_random_integers_are_in_their_range():
@@ -158,12 +158,12 @@ def test_rows_are_multiplied_by_the_matrix_of_their_group():
     ends = ops.astype(np.array([1, 1, 3]), "int32")
     y = ROWS["aten._grouped_mm.default"](x, weights, ends)
     backward = ROWS["transformers.grouped_mm_fallback_backward.default"](x, weights, ends, dy)
-    found = mg.comp_graph("reference").compile(xs, [y, *backward])(ROW_OF_EACH, MATRICES, DY)
-    own = MATRICES[[0, 2, 2]]
-    np.testing.assert_allclose(found[0][:3], np.einsum("ij,ijk->ik", ROW_OF_EACH[:3], own))
-    np.testing.assert_allclose(found[1][:3], np.einsum("ik,ijk->ij", DY[:3], own))
-    np.testing.assert_allclose(found[2][2], ROW_OF_EACH[1:3].T @ DY[1:3])
-    assert not found[0][3].any() and not found[1][3].any() and not found[2][1].any()
+    results = mg.comp_graph("reference").compile(xs, [y, *backward])(ROW_OF_EACH, MATRICES, DY)
+    matrices = MATRICES[[0, 2, 2]]
+    np.testing.assert_allclose(results[0][:3], np.einsum("ij,ijk->ik", ROW_OF_EACH[:3], matrices))
+    np.testing.assert_allclose(results[1][:3], np.einsum("ik,ijk->ij", DY[:3], matrices))
+    np.testing.assert_allclose(results[2][2], ROW_OF_EACH[1:3].T @ DY[1:3])
+    assert not results[0][3].any() and not results[1][3].any() and not results[2][1].any()
 
 
 def test_the_gamma_function_and_its_derivatives_are_torch_s_also_below_zero():
@@ -193,7 +193,10 @@ def test_maxima_that_are_put_at_one_place_share_the_gradient():
     ways = [*itertools.product(("amax", "amin"), (True, False))]
 
     def function(model, x, y):
-        return [x.scatter_reduce(1, index, y, how, include_self=own) for how, own in ways]
+        return [
+            x.scatter_reduce(1, index, y, how, include_self=include_self)
+            for how, include_self in ways
+        ]
 
     inputs, result, _ = interpreted(function, start, source)
     nodes = [n for z in result.outputs for n in (z, *mg.grad(ops.sum(z * SHARES), inputs))]

@@ -175,23 +175,23 @@ def test_results_of_all_kinds_are_those_of_pytorch():
     x, i = torch.randn(2, 3), torch.arange(3)
     mine = x.clone()
     with torch.no_grad():
-        expected, found = everything(x, i), compiled(everything, fullgraph=True)(mine, i)
+        expected, actual = everything(x, i), compiled(everything, fullgraph=True)(mine, i)
     torch.testing.assert_close(mine, x)
-    for a, b in zip(expected, found, strict=True):
+    for a, b in zip(expected, actual, strict=True):
         assert type(a) is type(b)
         if isinstance(a, torch.Tensor):
             assert (a.shape, a.dtype) == (b.shape, b.dtype)
             torch.testing.assert_close(a, b)
         else:
             assert a == b
-    assert found[0] is mine and found[1].data_ptr() == mine[1:].data_ptr()
+    assert actual[0] is mine and actual[1].data_ptr() == mine[1:].data_ptr()
 
 
 def test_results_belong_to_the_caller():
     function = compiled(lambda x: x + 1)
     first = function(torch.zeros(3))
-    kept = [function(torch.full((3,), float(i))) for i in range(1, 5)]
-    assert [first.tolist(), *[y.tolist() for y in kept]] == [[float(i)] * 3 for i in range(1, 6)]
+    results = [function(torch.full((3,), float(i))) for i in range(1, 5)]
+    assert [first.tolist(), *[y.tolist() for y in results]] == [[float(i)] * 3 for i in range(1, 6)]
 
 
 def test_an_operator_without_a_row_runs_in_pytorch():
@@ -252,8 +252,8 @@ def test_another_shape_compiles_again(dynamic):
     for n in (2, 5, 7, 2, *range(3, 14), 2):
         x = torch.randn(n, 4)
         expected = torch.autograd.grad(model(x).tanh().sum(), model.parameters())
-        found = torch.autograd.grad(function(x).tanh().sum(), model.parameters())
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        actual = torch.autograd.grad(function(x).tanh().sum(), model.parameters())
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_channels_stay_last_in_another_size():

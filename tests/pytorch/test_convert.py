@@ -65,36 +65,36 @@ def model():
 @pytest.mark.parametrize("training", [False, True])
 def test_arguments_and_results_are_nested_as_the_models_and_rows_are_any(model, training):
     net = mgt.convert(model.train(training), *arguments(), dynamic=True)
-    there = copy.deepcopy(model)
+    reference = copy.deepcopy(model)
     (args, kwargs), inputs, _ = inputs_of(arguments())
     kwargs = dict(reversed(kwargs.items()))  # in another order than in the example
-    made = net(*args, **kwargs)
-    assert made["others"][1:] == (None, 7)
-    f = mg.comp_graph().compile(inputs, [made["y"], made["others"][0]], net.updates())
+    result = net(*args, **kwargs)
+    assert result["others"][1:] == (None, 7)
+    f = mg.comp_graph().compile(inputs, [result["y"], result["others"][0]], net.updates())
     for n in (4, 9, 2) if training else (4, 9, 1):
         args, kwargs = arguments(n)
         with torch.no_grad():
-            expected = there(*args, **kwargs)
-        found = f(*inputs_of((args, kwargs))[2])
-        wanted = expected["y"], expected["others"][0]
-        for y, want in zip(found, wanted, strict=True):
+            expected = reference(*args, **kwargs)
+        actual = f(*inputs_of((args, kwargs))[2])
+        tensors = expected["y"], expected["others"][0]
+        for y, want in zip(actual, tensors, strict=True):
             np.testing.assert_allclose(y, want.numpy(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(model.state_dict(), there.state_dict())
+    torch.testing.assert_close(model.state_dict(), reference.state_dict())
 
 
 def test_a_step_trains_the_model_itself(model):
-    there = copy.deepcopy(model)
+    reference = copy.deepcopy(model)
     args, kwargs = arguments()
     net = mgt.convert(model, args, kwargs)
     nodes = [mg.input(f"x{i}", tuple(x.shape)) for i, x in enumerate((args[0], args[1]["z"]))]
     loss = net(nodes[0], {"z": nodes[1]}, mask=kwargs["mask"].numpy(), twice=True)["y"].sum()
     updates = optim.SGD(net.parameters(), 0.1).minimize(loss) | net.updates()
     mg.comp_graph().compile(nodes, loss, updates)(args[0].numpy(), args[1]["z"].numpy())
-    sgd = torch.optim.SGD(there.parameters(), 0.1)
-    there(*args, **kwargs)["y"].sum().backward()
+    sgd = torch.optim.SGD(reference.parameters(), 0.1)
+    reference(*args, **kwargs)["y"].sum().backward()
     sgd.step()
     assert model.norm.num_batches_tracked == 1
-    torch.testing.assert_close(model.state_dict(), there.state_dict())
+    torch.testing.assert_close(model.state_dict(), reference.state_dict())
 
 
 def test_names_and_values_are_those_of_the_models_state_dict(model, tmp_path):

@@ -70,8 +70,8 @@ def eager(model, optimizer, x, y):
     return loss.detach()
 
 
-def assert_close(found, expected, tolerance=1e-4):
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def assert_close(actual, expected, tolerance=1e-4):
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("level", [0, 3])
@@ -89,10 +89,10 @@ def test_a_step_trains_the_model_where_it_lies(name, level):
         assert_close(loss, eager(there, theirs, x, y))
     assert_close(here.state_dict(), there.state_dict(), 1e-3)
     assert [x.data_ptr() for x in here.state_dict().values()] == places
-    found, expected = ours.state_dict()["state"], theirs.state_dict()["state"]
+    actual, expected = ours.state_dict()["state"], theirs.state_dict()["state"]
     for i, state in expected.items():
         for key, x in state.items():
-            assert_close(found[i][key].cpu(), x.cpu(), 1e-3)
+            assert_close(actual[i][key].cpu(), x.cpu(), 1e-3)
     theirs.load_state_dict(ours.state_dict())  # each goes on from the other's state
     ours.load_state_dict(theirs.state_dict())
     there.load_state_dict(here.state_dict())

@@ -187,9 +187,9 @@ def test_a_gradient_that_depends_on_how_often_a_token_occurs_is_refused():
 
 def test_a_negative_token_is_an_error():
     tokens = mg.input("tokens", (2,), "int64")
-    made = mgt.convert(torch.nn.Embedding(5, 3), (torch.tensor([0, 2]),))(tokens)
+    rows = mgt.convert(torch.nn.Embedding(5, 3), (torch.tensor([0, 2]),))(tokens)
     with pytest.raises(mg.GraphError, match="-1"):
-        mg.comp_graph("reference").compile([tokens], made)(np.array([0, -1]))
+        mg.comp_graph("reference").compile([tokens], rows)(np.array([0, -1]))
 
 
 def test_a_result_that_is_not_computed_is_an_error_and_not_none():
@@ -202,15 +202,15 @@ def test_a_result_that_is_not_computed_is_an_error_and_not_none():
         net((mg.input("x", (2, 3, 7, 5)),))
     compiled = torch.compile(places, backend="minigraph")
     with pytest.warns(mg.MinigraphWarning, match="does not compute all of its results"):
-        made = compiled(x)
-    for ours, theirs in zip(made, places(x), strict=True):
+        results = compiled(x)
+    for ours, theirs in zip(results, places(x), strict=True):
         assert torch.equal(ours, theirs)
 
 
 def test_what_is_made_of_a_result_that_is_not_computed_is_neither():
     def sequence(x, returned):
-        made = F.adaptive_max_pool1d(x, 3, return_indices=True)  # the places are squeezed
-        return made if returned else made[0]
+        results = F.adaptive_max_pool1d(x, 3, return_indices=True)  # the places are squeezed
+        return results if returned else results[0]
 
     x, node = (torch.randn(2, 3, 7),), (mg.input("x", (2, 3, 7)),)
     with pytest.raises(mg.GraphError, match="which minigraph cannot compute"):

@@ -26,8 +26,8 @@ def batch(classes=3):
 def of_pixels(y, target, mask, z):
     pixels = torch.stack([y, y * 2], 2)
     both = torch.stack([mask, ~mask | (target > 0)], 1)
-    found = pixels.movedim(1, -1)[both]
-    return F.cross_entropy(found, target[:, None].expand(-1, 2)[both])
+    selected = pixels.movedim(1, -1)[both]
+    return F.cross_entropy(selected, target[:, None].expand(-1, 2)[both])
 
 
 def of_elements(y, target, mask, z):
@@ -83,8 +83,8 @@ LOSSES = {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_of_what_a_mask_selects_are_pytorch_s(name):
-    def loss(found, unused):
-        return LOSSES[name](*found)
+    def loss(outputs, unused):
+        return LOSSES[name](*outputs)
 
     def forward(m, x, *others):
         return m.linear(x), *others

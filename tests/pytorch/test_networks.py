@@ -33,10 +33,10 @@ def small(request, device, monkeypatch):
     """A network in float64, a batch and the loss."""
     # PyTorch's fast path of an encoder takes GELU's approximation by tanh on a GPU.
     monkeypatch.setattr(torch.backends.mha, "_is_fastpath_enabled", device == "cpu")
-    made = SMALL[request.param]
-    inputs, targets = made.batch()
+    network = SMALL[request.param]
+    inputs, targets = network.batch()
     inputs = inputs.double() if inputs.is_floating_point() else inputs
-    return made.make().double().to(device), (inputs.to(device), targets.to(device)), made.loss
+    return network.make().double().to(device), (inputs.to(device), targets.to(device)), network.loss
 
 
 def adam(model):
@@ -64,9 +64,9 @@ def door(model, loss, optimizer, batch):
     return mgt.training_step(model, loss, optimizer, batch, options=OPTIONS)
 
 
-def assert_equal(found, expected):
+def assert_equal(actual, expected):
     """Compare states, nested as they are, to 1e-9."""
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("small", PREDICTED, indirect=True)
@@ -84,19 +84,19 @@ def test_a_converted_network_predicts_what_the_network_does(small, device):
 
 @pytest.mark.parametrize("small", TRAINED, indirect=True)
 def test_a_network_learns_what_it_learns_in_pytorch_and_goes_on_in_either(small):
-    there, batch, loss = small
-    here = copy.deepcopy(there)
-    theirs, ours = adam(there), adam(here)
-    torch_step, step = eager(there, loss, theirs), door(here, loss, ours, batch)
+    reference, batch, loss = small
+    converted = copy.deepcopy(reference)
+    theirs, ours = adam(reference), adam(converted)
+    torch_step, step = eager(reference, loss, theirs), door(converted, loss, ours, batch)
 
     def learn():
         for _ in range(STEPS):
             assert_equal(step(*batch), torch_step(*batch))
-        assert_equal(here.state_dict(), there.state_dict())
+        assert_equal(converted.state_dict(), reference.state_dict())
         assert_equal(ours.state_dict(), theirs.state_dict())
 
     learn()
-    saved = copy.deepcopy([x.state_dict() for x in (here, ours, there, theirs)])
-    for x, state in zip((there, theirs, here, ours), saved, strict=True):  # each other's
+    saved = copy.deepcopy([x.state_dict() for x in (converted, ours, reference, theirs)])
+    for x, state in zip((reference, theirs, converted, ours), saved, strict=True):  # each other's
         x.load_state_dict(state)
     learn()

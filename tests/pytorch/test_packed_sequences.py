@@ -23,8 +23,8 @@ def batch(n=3, length=4, is_sorted=False):
 def last_states(m, x, lengths):
     packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
     y, (h, c) = m.rnn(packed)
-    y, found = pad_packed_sequence(y, batch_first=True, padding_value=-1.0)
-    return m.head(torch.cat([h[-2], h[-1], c[-1], y.amax(1), y.sum(1)], 1)) * found[:, None]
+    y, sizes = pad_packed_sequence(y, batch_first=True, padding_value=-1.0)
+    return m.head(torch.cat([h[-2], h[-1], c[-1], y.amax(1), y.sum(1)], 1)) * sizes[:, None]
 
 
 def time_first(m, x, lengths):
@@ -62,8 +62,8 @@ def test_losses_of_packed_steps_are_pytorch_s():
     def forward(m, x, lengths):
         return m.head(m.rnn(pack_padded_sequence(x, lengths, True))[0].data), lengths
 
-    def loss(found, labels):
-        y, lengths = found
+    def loss(outputs, labels):
+        y, lengths = outputs
         return F.cross_entropy(y, pack_padded_sequence(labels, lengths, True).data)
 
     def some():

@@ -35,9 +35,9 @@ def test_a_program_that_is_compiled_learns_the_same_and_runs_nothing_in_pytorch(
     compiled = torch.compile(ours, backend="minigraph", options=QUICK)
     for _ in range(5):
         batch = program.batch()
-        found = eager(compiled, optimizers[1], batch, program.loss)
-        wanted = eager(theirs, optimizers[0], batch, program.loss)
-        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+        actual = eager(compiled, optimizers[1], batch, program.loss)
+        expected = eager(theirs, optimizers[0], batch, program.loss)
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
     same(ours, theirs)
     same(*reversed(optimizers))
     assert not [w for w in recwarn if "run in PyTorch" in str(w.message)]

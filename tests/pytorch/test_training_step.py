@@ -81,7 +81,7 @@ def test_what_changes_between_steps_counts():
     """The modes, groups, values and memory of what is trained: each as torch would see it."""
     pair = Pair(without_norm)
     other = copy.deepcopy(pair.theirs.state_dict())
-    kept = [{}, {}]
+    weights = [{}, {}]
 
     def freeze(m, o, i):
         m.conv.weight.requires_grad_(False)
@@ -90,12 +90,12 @@ def test_what_changes_between_steps_counts():
         m.conv.weight.requires_grad_(True)
 
     def swap(m, o, i):
-        kept[i]["fc"] = m.fc.weight.data
+        weights[i]["fc"] = m.fc.weight.data
         m.fc.weight.data = torch.ones_like(m.fc.weight)
 
     def swap_back(m, o, i):
-        torch.testing.assert_close(kept[i]["fc"], kept[0]["fc"])  # nobody has written there
-        m.fc.weight.data = kept[i]["fc"]
+        torch.testing.assert_close(weights[i]["fc"], weights[0]["fc"])  # nobody has written there
+        m.fc.weight.data = weights[i]["fc"]
 
     def assign(m, o, i):
         with torch.no_grad():

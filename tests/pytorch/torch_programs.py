@@ -132,10 +132,10 @@ def point_net(m, x):
     return m.head(y), moved
 
 
-def point_loss(found, target):
-    scores, moved = found
-    apart = moved @ moved.mT - torch.eye(3, dtype=moved.dtype)
-    return F.cross_entropy(scores, target) + 0.1 * torch.norm(apart, dim=(1, 2)).mean()
+def point_loss(outputs, target):
+    scores, moved = outputs
+    difference = moved @ moved.mT - torch.eye(3, dtype=moved.dtype)
+    return F.cross_entropy(scores, target) + 0.1 * torch.norm(difference, dim=(1, 2)).mean()
 
 
 def make_point_net():
@@ -146,11 +146,11 @@ def make_point_net():
 
 def graph_net(m, x, edges):
     """Sums, means and maxima of what neighbours send; ReLU makes some of them equal."""
-    h, (sent, to) = F.relu(m.first(x)), edges
+    h, (source, to) = F.relu(m.first(x)), edges
     index, none = to[:, None].expand(-1, 4), h.new_zeros(h.shape)
-    largest = none.scatter_reduce(0, index, h[sent], "amax", include_self=False)
-    mean = none.scatter_reduce(0, index, h[sent], "mean", include_self=False)
-    return m.head(h + none.index_add(0, to, h[sent]) + largest * mean)
+    largest = none.scatter_reduce(0, index, h[source], "amax", include_self=False)
+    mean = none.scatter_reduce(0, index, h[source], "mean", include_self=False)
+    return m.head(h + none.index_add(0, to, h[source]) + largest * mean)
 
 
 def bags(m, tokens, offsets, more, factors):
@@ -163,9 +163,9 @@ def make_bags():
 
 
 def spline(m, x):
-    ends = torch.cumsum(m.widths.softmax(0), 0)
-    place = torch.searchsorted(ends, x).clamp(max=4)
-    return m.heights[place] * (ends[place] - x) + torch.bucketize(x, ends.detach()[:3]) + x
+    edges = torch.cumsum(m.widths.softmax(0), 0)
+    bins = torch.searchsorted(edges, x).clamp(max=4)
+    return m.heights[bins] * (edges[bins] - x) + torch.bucketize(x, edges.detach()[:3]) + x
 
 
 def make_spline():
@@ -173,10 +173,12 @@ def make_spline():
     return Net(spline, widths=nn.Parameter(torch.randn(5)), heights=heights)
 
 
-def robust(found, target):
-    apart = (found - target).abs()
+def robust(outputs, target):
+    distances = (outputs - target).abs()
     return (
-        apart.median() + apart.nanmedian() * apart.kthvalue(2).values + torch.quantile(found, 0.3)
+        distances.median()
+        + distances.nanmedian() * distances.kthvalue(2).values
+        + torch.quantile(outputs, 0.3)
     )
 
 
@@ -190,17 +192,17 @@ def vae(m, x):
 
 
 def mixture(m, x):
-    chosen, mean, spread = m.head(x).chunk(3, 1)
-    return MixtureSameFamily(Categorical(logits=chosen), Normal(mean, spread.exp()))
+    logits, mean, spread = m.head(x).chunk(3, 1)
+    return MixtureSameFamily(Categorical(logits=logits), Normal(mean, spread.exp()))
 
 
-def tails(found, target):
+def tails(rates, target):
     """Distributions whose densities have the gamma function, as forecasts of counts use them."""
-    a, b, c, d = found
+    a, b, c, d = rates
     counts = distributions.NegativeBinomial(a, logits=b), distributions.Poisson(d)
     each = *counts, distributions.StudentT(2 + c, a, d)
-    apart = kl_divergence(Gamma(a, b), Gamma(c, d)) + distributions.Beta(b, c).entropy()
-    return apart.mean() - sum(one.log_prob(target).mean() for one in each)
+    divergence = kl_divergence(Gamma(a, b), Gamma(c, d)) + distributions.Beta(b, c).entropy()
+    return divergence.mean() - sum(one.log_prob(target).mean() for one in each)
 
 
 def policy(m, x, actions):
@@ -209,11 +211,11 @@ def policy(m, x, actions):
     return actor.log_prob(actions), actor.entropy(), m.critic(h).squeeze(-1)
 
 
-def proximal(found, target):
-    (log, entropy, value), (old, gain, wanted) = found, target.unbind(1)
+def proximal(outputs, target):
+    (log, entropy, value), (old, gain, returns) = outputs, target.unbind(1)
     ratio = (log - old).exp()
     clipped = torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain)
-    return F.mse_loss(value, wanted) / 2 - clipped.mean() - 0.01 * entropy.mean()
+    return F.mse_loss(value, returns) / 2 - clipped.mean() - 0.01 * entropy.mean()
 
 
 def quantized(m, x):
@@ -245,8 +247,8 @@ def make_contrast():
 
 def distilled(m, x):
     with torch.no_grad():
-        wanted = F.softmax(m.teacher(x) / 2, 1)
-    return F.log_softmax(m.student(x) / 2, 1), wanted
+        targets = F.softmax(m.teacher(x) / 2, 1)
+    return F.log_softmax(m.student(x) / 2, 1), targets
 
 
 def make_discriminator():
@@ -256,7 +258,7 @@ def make_discriminator():
 
 def added(distance):
     """Return a loss of (result, penalty)."""
-    return lambda found, target: distance(found[0], target) + found[1]
+    return lambda outputs, target: distance(outputs[0], target) + outputs[1]
 
 
 def both(x):

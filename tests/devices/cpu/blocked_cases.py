@@ -72,12 +72,14 @@ def computed(node, xs, threads=1):
     return computed_by(kernel_of(node, threads), node, xs)
 
 
-def assert_near(got, want, window=0):
+def assert_near(actual, expected, window=0):
     """The result is finite where it should be, and near there; 0 is for direct convolutions."""
-    finite = np.isfinite(want)
-    np.testing.assert_array_equal(np.isfinite(got), finite)
-    scale = np.sqrt(np.mean(want[finite & (want != 0)] ** 2))
-    np.testing.assert_allclose(got[finite], want[finite], rtol=0, atol=TOLERANCE[window] * scale)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(np.isfinite(actual), finite)
+    scale = np.sqrt(np.mean(expected[finite & (expected != 0)] ** 2))
+    np.testing.assert_allclose(
+        actual[finite], expected[finite], rtol=0, atol=TOLERANCE[window] * scale
+    )
 
 
 CASES = {

@@ -18,12 +18,12 @@ def prefer(monkeypatch):
 
     def prefer(name):
         def choose(measurements, allowed):
-            found = [m for m in measurements if m.name == name and not m.error]
-            if found:
-                return structs.replace(found[0], seconds=1e-9)
-            chosen = real(measurements, allowed)
-            slow = chosen is not None and str(WEIGHTS) in chosen.layouts
-            return structs.replace(chosen, seconds=1.0) if slow else chosen
+            measured = [m for m in measurements if m.name == name and not m.error]
+            if measured:
+                return structs.replace(measured[0], seconds=1e-9)
+            choice = real(measurements, allowed)
+            slow = choice is not None and str(WEIGHTS) in choice.layouts
+            return structs.replace(choice, seconds=1.0) if slow else choice
 
         for module in (choices, measurement):
             monkeypatch.setattr(module, "choose", choose)

@@ -21,6 +21,6 @@ def both(cases, **options):
 
 def assert_bits(*cases, **options):
     """Assert that native kernels give the bits of the ops' NumPy meanings."""
-    for i, (found, wanted) in enumerate(both(cases, **options)):
-        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), i
-        assert found.tobytes() == wanted.tobytes(), i
+    for i, (actual, expected) in enumerate(both(cases, **options)):
+        assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), i
+        assert actual.tobytes() == expected.tobytes(), i

@@ -19,9 +19,11 @@ def kernel(value, padding=0):
 
 def results(*kernels):
     """Load and call kernels; None for one that was not compiled."""
-    found = compiler.KERNELS.functions(kernels)
+    functions = compiler.KERNELS.functions(kernels)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-    return [prototype(found[k.name])(None, None) if found[k.name] else None for k in kernels]
+    return [
+        prototype(functions[k.name])(None, None) if functions[k.name] else None for k in kernels
+    ]
 
 
 def counts(compilations=0, memory_hits=0, disk_hits=0, loads=0):

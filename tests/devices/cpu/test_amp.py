@@ -56,10 +56,10 @@ PROGRAMS = {
 
 
 def compiled(build, xs, **options):
-    given = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
-    results = build(*given)
+    inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
+    results = build(*inputs)
     results = list(results) if isinstance(results, (list, tuple)) else [results]
-    return mg.comp_graph("cpu", CACHED | options).compile(given, results)
+    return mg.comp_graph("cpu", CACHED | options).compile(inputs, results)
 
 
 @needs_bfloat16
@@ -71,13 +71,13 @@ def test_results_are_those_of_float32_to_the_rounding_of_bfloat16(name, level):
     small = compiled(build, xs, graph_opt_level=level, amp="bfloat16")
     assert small.report().numpy == []
     wide = compiled(build, xs, graph_opt_level=0)
-    for got, want in zip(small(*xs), wide(*xs), strict=True):
-        assert got.dtype == np.float32
+    for actual, expected in zip(small(*xs), wide(*xs), strict=True):
+        assert actual.dtype == np.float32
         # Operands and results are rounded, by EPS at most; the sums between them are not.
-        assert np.abs(got - want).max() <= 8 * EPS * np.sqrt(np.mean(want**2)) + 2 * EPS * np.max(
-            np.abs(want)
-        )
-        assert np.abs(got - want).max() > 0
+        assert np.abs(actual - expected).max() <= 8 * EPS * np.sqrt(
+            np.mean(expected**2)
+        ) + 2 * EPS * np.max(np.abs(expected))
+        assert np.abs(actual - expected).max() > 0
 
 
 class SmallMeaning(Meaning):
@@ -100,8 +100,8 @@ def test_random_graphs_mean_the_same_at_every_level(first):
     meaning = SmallMeaning([RandomGraph(seed) for seed in range(first, first + 6)])
     for level in (0, 2, 3):
         options = CACHED | {"graph_opt_level": level, "amp": "bfloat16"}
-        found = meaning.call(meaning.compiled("cpu", options))
-        meaning.check(found, f"in bfloat16 at level {level}")
+        values = meaning.call(meaning.compiled("cpu", options))
+        meaning.check(values, f"in bfloat16 at level {level}")
 
 
 @needs_bfloat16
@@ -177,10 +177,10 @@ def test_a_training_follows_that_of_float32_and_parameters_stay_float32():
         losses[level, amp] = np.array([float(step(*batch(i))) for i in range(30)])
         assert {p.dtype.name for p in net.parameters()} == {"float32"}
         assert step.report().numpy == []
-    wanted = losses.pop((3, "off"))
-    assert wanted[-1] < 0.2 * wanted[0]
-    for found in losses.values():
-        assert np.abs(found - wanted).max() <= 0.05 * wanted[0]
+    expected = losses.pop((3, "off"))
+    assert expected[-1] < 0.2 * expected[0]
+    for actual in losses.values():
+        assert np.abs(actual - expected).max() <= 0.05 * expected[0]
 
 
 @needs_bfloat16
@@ -210,9 +210,9 @@ def refusal(shape=(2, 2), **options):
 @needs_onednn
 def test_a_processor_without_the_instructions_says_what_it_lacks_and_what_works(monkeypatch):
     monkeypatch.setattr(onednn, "dtypes", lambda: frozenset((onednn.F32,)))
-    said = refusal(amp="bfloat16")
-    assert said == refusal((None, 2), amp="bfloat16")
-    assert "neither AVX512_BF16 nor AMX" in said and 'amp="off"' in said
+    message = refusal(amp="bfloat16")
+    assert message == refusal((None, 2), amp="bfloat16")
+    assert "neither AVX512_BF16 nor AMX" in message and 'amp="off"' in message
 
 
 def test_float16_is_refused_with_what_there_is():
@@ -224,8 +224,8 @@ def test_bfloat16_arrays_are_computed_in_float32_there(monkeypatch):
     x = real(8, 8).astype(BFLOAT16)
     step = compiled(lambda x: x @ x, [x])
     assert step.report().numpy == [] or compiler.compiler() is None
-    want = (x.astype(np.float32) @ x.astype(np.float32)).astype(BFLOAT16)
+    expected = (x.astype(np.float32) @ x.astype(np.float32)).astype(BFLOAT16)
     assert (
-        np.abs((step(x)[0] - want).astype(np.float32)).max()
-        <= 2 * EPS * np.abs(want.astype(np.float32)).max()
+        np.abs((step(x)[0] - expected).astype(np.float32)).max()
+        <= 2 * EPS * np.abs(expected.astype(np.float32)).max()
     )

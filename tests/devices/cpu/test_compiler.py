@@ -38,10 +38,10 @@ def test_kernels_are_split_into_units_of_equal_length():
     [(10, 2, 8, 1), (5000, 2, 8, 2), (5000, 8, 3, 3), (5000, 1, 8, 1), (50_000, 1, 8, 1)],
 )
 def test_a_unit_is_worth_a_run(padding, kernels, at_most, units):
-    made = kernel_cache.split(
+    split_units = kernel_cache.split(
         [kernel(i, padding) for i in range(kernels)], at_most, compiler.MIN_UNIT_LENGTH
     )
-    assert len(made) == units
+    assert len(split_units) == units
 
 
 def test_as_many_compilers_run_at_once_as_there_are_cpus(cache, use_compiler, monkeypatch):
@@ -129,12 +129,12 @@ int NAME(const int64_t *a, char **slots) {{
 """)
         for count in (1, threads):
             openmp.start(count)
-            made = np.zeros(104, np.int64)
-            block, slots = np.array([count]), np.array([made.ctypes.data])
+            memory = np.zeros(104, np.int64)
+            block, slots = np.array([count]), np.array([memory.ctypes.data])
             function = SIGNATURE(compiler.KERNELS.functions([source])[source.name])
             assert function(block.ctypes.data, slots.ctypes.data) == 0
-            np.testing.assert_array_equal(made[:100], np.arange(100) + 1)
-            assert made[100:].tolist() == [count] * count + [0] * (4 - count)
+            np.testing.assert_array_equal(memory[:100], np.arange(100) + 1)
+            assert memory[100:].tolist() == [count] * count + [0] * (4 - count)
 
 
 ICX = "Intel(R) oneAPI DPC++/C++ Compiler 2025.0.4 (2025.0.4.20241205)"

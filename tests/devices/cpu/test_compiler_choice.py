@@ -18,13 +18,13 @@ def test_gcc_comes_before_what_is_called_cc(tmp_path, monkeypatch, new_process):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    chosen = {}
-    for wanted in ("", "mine", "mine -m64"):
-        monkeypatch.setenv("CC", wanted)
+    compilers = {}
+    for setting in ("", "mine", "mine -m64"):
+        monkeypatch.setenv("CC", setting)
         new_process()
-        chosen[wanted] = compiler.compiler()
-    assert chosen == {
-        wanted: str(tmp_path / (wanted or "gcc")) for wanted in ("", "mine", "mine -m64")
+        compilers[setting] = compiler.compiler()
+    assert compilers == {
+        setting: str(tmp_path / (setting or "gcc")) for setting in ("", "mine", "mine -m64")
     }
 
 

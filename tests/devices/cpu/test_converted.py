@@ -49,10 +49,10 @@ def arrays(shapes, dtype):
 
 
 def both(build, xs, **options):
-    given = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
-    ys = build(*given)
+    inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
+    ys = build(*inputs)
     ys = list(ys) if isinstance(ys, list | tuple) else [ys]
-    functions = [mg.comp_graph(d, options).compile(given, ys) for d in ("cpu", "reference")]
+    functions = [mg.comp_graph(d, options).compile(inputs, ys) for d in ("cpu", "reference")]
     return functions[0].report(), functions[0](*xs), functions[1](*xs)
 
 
@@ -61,21 +61,21 @@ def both(build, xs, **options):
 @pytest.mark.parametrize("dtype", SMALL)
 @pytest.mark.parametrize(("build", "shapes"), PROGRAMS.values(), ids=PROGRAMS)
 def test_ops_in_16_bits_have_native_kernels(build, shapes, dtype, level):
-    report, found, wanted = both(build, arrays(shapes, dtype), graph_opt_level=level)
+    report, native, reference = both(build, arrays(shapes, dtype), graph_opt_level=level)
     assert "numpy" not in report.makers and report.numpy == []
-    for got, want in zip(found, wanted, strict=True):
-        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    for actual, expected in zip(native, reference, strict=True):
+        assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
         near = 0.02 if dtype == "bfloat16" else 0.004
-        np.testing.assert_allclose(got.astype("float64"), want.astype("float64"), near, near)
+        np.testing.assert_allclose(actual.astype("float64"), expected.astype("float64"), near, near)
 
 
 @needs_both
 @pytest.mark.parametrize("dtype", SMALL)
 def test_nan_and_infinity_pass_through(dtype):
     x = np.array([[np.nan, 1, 2], [np.inf, 1, -1], [-np.inf, 0, 3]]).astype(np.dtype(dtype))
-    _, found, wanted = both(lambda x: [x @ x, ops.argmax(x, 1)], [x])
-    for got, want in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(got.astype("float64"), want.astype("float64"))
+    _, native, reference = both(lambda x: [x @ x, ops.argmax(x, 1)], [x])
+    for actual, expected in zip(native, reference, strict=True):
+        np.testing.assert_array_equal(actual.astype("float64"), expected.astype("float64"))
 
 
 @needs_both
@@ -93,8 +93,8 @@ def test_a_label_out_of_range_is_refused_before_a_parameter_changes():
 @needs_both
 def test_the_report_names_what_it_runs_in():
     report, _, _ = both(lambda x: x @ x, arrays([(4, 4)], "float16"))
-    ((op, made, _),) = report.steps
-    assert op == "matmul" and made.startswith("onednn") and made.endswith("in float32")
+    ((op, kernel, _),) = report.steps
+    assert op == "matmul" and kernel.startswith("onednn") and kernel.endswith("in float32")
 
 
 def test_a_call_refuses_one_of_many_integers_that_does_not_fit():

@@ -50,16 +50,16 @@ def test_a_correlation_takes_a_product_for_each_input(results, taps, points):
     inputs = results + taps - 1
     assert (len(at), len(g), len(bt)) == (results, inputs, inputs)
     d, weights = fractions(inputs, seed=0), fractions(taps, seed=1)
-    want = [sum(products(weights, d[i : i + taps])) for i in range(results)]
-    assert times(at, products(times(g, weights), times(bt, d))) == want
+    expected = [sum(products(weights, d[i : i + taps])) for i in range(results)]
+    assert times(at, products(times(g, weights), times(bt, d))) == expected
 
 
 @every_correlation
 def test_the_transposed_algorithm_gives_the_gradient_for_the_taps(results, taps, points):
     at, g, bt = matrices(results, taps, points)
     d, dy = fractions(results + taps - 1, seed=0), fractions(results, seed=1)
-    want = [sum(products(dy, d[k : k + results])) for k in range(taps)]
-    assert times(transposed(g), products(times(transposed(at), dy), times(bt, d))) == want
+    expected = [sum(products(dy, d[k : k + results])) for k in range(taps)]
+    assert times(transposed(g), products(times(transposed(at), dy), times(bt, d))) == expected
 
 
 @pytest.mark.parametrize("points", [LAVIN_GRAY[:4], SEVEN], ids=len)
@@ -75,11 +75,11 @@ X_STRIDE, Y_STRIDE = 3, 2  # in elements of x and of y
 
 def run(matrix, x):
     """Return what the C for a matrix makes of fractions, its lines read as Python."""
-    given = {k * X_STRIDE: value for k, value in enumerate(x)}
-    found = {}
+    operands = {k * X_STRIDE: value for k, value in enumerate(x)}
+    results = {}
     names = {
-        "x": given,
-        "y": found,
+        "x": operands,
+        "y": results,
         "x_stride": X_STRIDE,
         "y_stride": Y_STRIDE,
         "Fraction": Fraction,
@@ -88,8 +88,8 @@ def run(matrix, x):
         text = line.removeprefix("const vec ").removesuffix(";")
         text = re.sub(r"([\d.e+-]+)f \*", r"Fraction(\1) *", text)
         exec(text.replace("(vec){0}", "Fraction(0)").replace(", ", "; "), names)
-    assert set(found) == {i * Y_STRIDE for i in range(len(matrix))}
-    return [found[i * Y_STRIDE] for i in range(len(matrix))]
+    assert set(results) == {i * Y_STRIDE for i in range(len(matrix))}
+    return [results[i * Y_STRIDE] for i in range(len(matrix))]
 
 
 def whole(*rows):
@@ -121,18 +121,18 @@ def drawn(seed):
 
 @pytest.mark.parametrize("matrix", [*MATRICES, *map(drawn, range(100))])
 def test_the_c_computes_what_the_matrix_says(matrix):
-    for used in (matrix, transposed(matrix)):
-        x = fractions(len(used[0]), seed=0)
-        assert run(used, x) == times(used, x)
+    for rows in (matrix, transposed(matrix)):
+        x = fractions(len(rows[0]), seed=0)
+        assert run(rows, x) == times(rows, x)
 
 
 @every_correlation
 def test_the_c_of_transforms_rounds_the_coefficients_alone(results, taps, points):
     for matrix in matrices(results, taps, points):
-        for used in (matrix, transposed(matrix)):
-            x = fractions(len(used[0]), seed=2)
-            near = [float(y) for y in run(used, x)]
-            np.testing.assert_allclose(near, [float(y) for y in times(used, x)], rtol=1e-12)
+        for rows in (matrix, transposed(matrix)):
+            x = fractions(len(rows[0]), seed=2)
+            near = [float(y) for y in run(rows, x)]
+            np.testing.assert_allclose(near, [float(y) for y in times(rows, x)], rtol=1e-12)
 
 
 def test_points_with_both_signs_share_what_is_even_in_them():

@@ -28,7 +28,7 @@ SIZES = {  # the array, and the axis
 PAIR = {ops.cumsum: np.cumsum, ops.cumprod: np.cumprod}
 
 
-def found(arrays, threads=2):
+def computed(arrays, threads=2):
     """Yield the sums and the products of arrays, (x, axis), with NumPy's function for each."""
     inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, (x, _) in enumerate(arrays)]
     ys = [f(x, axis) for x, (_, axis) in zip(inputs, arrays, strict=True) for f in PAIR]
@@ -36,8 +36,8 @@ def found(arrays, threads=2):
     assert not function.report().numpy
     results = iter(function(*(x for x, _ in arrays)))
     for x, axis in arrays:
-        for meant in PAIR.values():
-            yield next(results), meant, x, axis
+        for of_numpy in PAIR.values():
+            yield next(results), of_numpy, x, axis
 
 
 def of_every_size(make):
@@ -49,13 +49,13 @@ def test_sums_and_products_are_those_of_numpy(dtype):
     rng = np.random.default_rng(0)
     floats = np.dtype(dtype).kind == "f"
     draw = (lambda s: rng.uniform(-1.1, 1.1, s)) if floats else (lambda s: rng.integers(0, 100, s))
-    for got, meant, x, axis in found(of_every_size(lambda s: draw(s).astype(dtype))):
+    for actual, of_numpy, x, axis in computed(of_every_size(lambda s: draw(s).astype(dtype))):
         if not floats:
-            np.testing.assert_array_equal(got, meant(x, axis), strict=True)
+            np.testing.assert_array_equal(actual, of_numpy(x, axis), strict=True)
             continue
-        wanted = meant(x.astype(np.float64), axis)
+        expected = of_numpy(x.astype(np.float64), axis)
         rounding = 2e-7 if dtype == "float32" else 0
-        np.testing.assert_allclose(got, wanted, rtol=rounding, atol=np.finfo(dtype).tiny)
+        np.testing.assert_allclose(actual, expected, rtol=rounding, atol=np.finfo(dtype).tiny)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -82,20 +82,20 @@ def test_gradients_of_sums_are_sums_of_all_behind(dtype):
         x = ops.zeros(dy.shape, dtype)
         results += mg.grad((ops.cumsum(x, axis) * dy).sum(), [x])
     function = mg.comp_graph("cpu").compile(inputs, results)
-    for got, (x, axis) in zip(function(*(x for x, _ in arrays)), arrays, strict=True):
-        want = np.flip(np.cumsum(np.flip(x, axis), axis), axis)
-        np.testing.assert_array_equal(got, want, strict=True)
+    for actual, (x, axis) in zip(function(*(x for x, _ in arrays)), arrays, strict=True):
+        expected = np.flip(np.cumsum(np.flip(x, axis), axis), axis)
+        np.testing.assert_array_equal(actual, expected, strict=True)
 
 
 def check_like_numpy(arrays, dtype, threads=2):
     """Sums and products of the numbers x, which are exact, in this dtype."""
-    given = [(x.astype(dtype), axis) for x, axis in arrays]
-    for got, meant, x, axis in found(given, threads):
+    cases = [(x.astype(dtype), axis) for x, axis in arrays]
+    for actual, of_numpy, x, axis in computed(cases, threads):
         with np.errstate(invalid="ignore", over="ignore"):
-            want = meant(x.astype(np.float64), axis).astype(dtype)
-        np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64))
-        numbers = ~np.isnan(want)
-        np.testing.assert_array_equal(np.signbit(got)[numbers], np.signbit(want)[numbers])
+            expected = of_numpy(x.astype(np.float64), axis).astype(dtype)
+        np.testing.assert_array_equal(actual.astype(np.float64), expected.astype(np.float64))
+        numbers = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(actual)[numbers], np.signbit(expected)[numbers])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -124,8 +124,8 @@ def test_sums_of_negative_zeros_are_negative_zeros():
 
 
 def test_large_numbers_overflow_where_they_do_in_order():
-    rest = np.tile([1e300, -1e300], 5000)
-    x = np.concatenate([[-1.5e308], rest, [1e308, 1e308, 1e308]])
+    pairs = np.tile([1e300, -1e300], 5000)
+    x = np.concatenate([[-1.5e308], pairs, [1e308, 1e308, 1e308]])
     check_like_numpy([(x, 0)], "float64")
     for dtype in ("float32", "float64"):
         check_like_numpy([(np.concatenate([np.zeros(10), np.full(5000, 2.0**100)]), 0)], dtype)
@@ -133,7 +133,7 @@ def test_large_numbers_overflow_where_they_do_in_order():
 
 def test_the_bits_are_the_same_for_any_number_of_threads():
     x = np.random.default_rng(0).standard_normal((2, 100_000)).astype("float32")
-    for (one, *_), (three, *_) in zip(found([(x, 1)], 1), found([(x, 1)], 3), strict=True):
+    for (one, *_), (three, *_) in zip(computed([(x, 1)], 1), computed([(x, 1)], 3), strict=True):
         np.testing.assert_array_equal(one, three)
 
 
@@ -142,5 +142,5 @@ def test_a_sum_overwrites_what_nothing_else_reads():
     function = mg.comp_graph("cpu").compile([x], ops.cumsum(x * 2, 1) * 2)
     assert function.report().memory.arena_bytes <= 64 * 4096 * 4
     value = np.random.default_rng(0).standard_normal((64, 4096)).astype("float32")
-    want = np.cumsum(4 * value.astype(np.float64), 1)
-    np.testing.assert_allclose(function(value), want, rtol=1e-6, atol=1e-5)
+    expected = np.cumsum(4 * value.astype(np.float64), 1)
+    np.testing.assert_allclose(function(value), expected, rtol=1e-6, atol=1e-5)

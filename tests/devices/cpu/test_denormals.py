@@ -69,16 +69,16 @@ def functions(level, threads):
 @pytest.mark.parametrize("level", [0, 3])
 def test_threads_of_other_libraries_keep_their_settings(level, threads, team):
     usual = 0x1F80  # the settings with which a process begins
-    made = list(functions(level, threads))
+    compiled = list(functions(level, threads))
 
     def check():
         for before in (0, FLUSHING):
             assert team(usual | before) == [before] * 4
-            for function, arguments in made[:-1]:
+            for function, arguments in compiled[:-1]:
                 function(*arguments)
                 assert team() == [before] * 4
             with pytest.raises(mg.GraphError, match="it is not"):
-                made[-1][0](*made[-1][1])
+                compiled[-1][0](*compiled[-1][1])
             assert team() == [before] * 4
         team(usual)
         checked.append(threading.current_thread())

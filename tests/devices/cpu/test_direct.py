@@ -63,11 +63,11 @@ def test_the_same_bits_come_out_in_every_run(way):
 def test_weights_that_are_constants_are_arranged_once(way):
     node = in_blocks(way, strided())
     xs = drawn(node)
-    known = node.replace((node.inputs[0], graph.constant(xs[1]), *node.inputs[2:]))
-    kernel = direct.direct_kernel(known, 2)
+    of_constants = node.replace((node.inputs[0], graph.constant(xs[1]), *node.inputs[2:]))
+    kernel = direct.direct_kernel(of_constants, 2)
     assert [each.nbytes for each in kernel.preparations.values()] == [xs[1].nbytes]
     assert kernel.scratch == 0
-    np.testing.assert_array_equal(computed(known, xs, 2), computed(node, xs, 2))
+    np.testing.assert_array_equal(computed(of_constants, xs, 2), computed(node, xs, 2))
 
 
 @every_way_of_both
@@ -76,13 +76,13 @@ def test_what_meets_padding_is_multiplied_by_nothing(odd, few, way):
     """At the edges, where a pixel or a tap meets padding, it is NaN or infinite."""
     node = in_blocks(way, strided(few=few, padding=(2, 2), window=(5, 5)))
     xs = drawn(node)
-    images = [x for x, given in zip(xs, node.inputs, strict=True) if given.name in ("x", "dy")]
+    images = [x for x, operand in zip(xs, node.inputs, strict=True) if operand.name in ("x", "dy")]
     images[0][0, 0, 0, 0] = odd
     xs[1].flat[-1] = odd
     with np.errstate(invalid="ignore"):
-        want = meaning(node, xs)
-    assert np.isfinite(want).any() and not np.isfinite(want).all()
-    assert_near(computed(node, xs), want)
+        expected = meaning(node, xs)
+    assert np.isfinite(expected).any() and not np.isfinite(expected).all()
+    assert_near(computed(node, xs), expected)
 
 
 # ---------------------------------------------------------------- where it is offered
@@ -139,7 +139,7 @@ def test_a_network_with_strides_trains_as_level_0_does(prefer):
     gradients = mg.grad(loss, [few, many])
     images = rng.standard_normal(x.shape).astype("float32")
     plain, direct_ones = (graph_compiler(n).compile([x], [loss, *gradients]) for n in (0, 3))
-    made = direct_ones.report().algorithms
-    assert {a.name for a in made if a.op.startswith("conv2d")} == {direct.NAME}
-    for got, want in zip(direct_ones(images), plain(images), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+    algorithms = direct_ones.report().algorithms
+    assert {a.name for a in algorithms if a.op.startswith("conv2d")} == {direct.NAME}
+    for actual, expected in zip(direct_ones(images), plain(images), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())

@@ -46,10 +46,10 @@ def values(shape, dtype="float32"):
 
 
 def indices(n, shape, dtype="int64"):
-    found = RNG.integers(-n if np.dtype(dtype).kind == "i" else 0, n, shape)
+    places = RNG.integers(-n if np.dtype(dtype).kind == "i" else 0, n, shape)
     if n == 90 and shape:
-        found[::2] = 4
-    return found.astype(dtype)
+        places[::2] = 4
+    return places.astype(dtype)
 
 
 def taken(shape, axis, count, dtype="float32", index="int64"):
@@ -134,9 +134,9 @@ def test_runs_of_indices_along_the_innermost_axis_are_taken(threads):
 def test_gradients_of_nan_and_infinity_stay_where_they_belong():
     dy = np.array([[np.nan, 1], [np.inf, 2], [-np.inf, 3]], "float32")
     gradient, *_ = gradient_of_taken((4, 2), 0, (3,))
-    ((found, wanted),) = both([(gradient, dy, np.array([3, 1, 1]))])
-    np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(found[:, 0], [0, np.nan, 0, np.nan])  # infinity less infinity
+    ((actual, expected),) = both([(gradient, dy, np.array([3, 1, 1]))])
+    np.testing.assert_array_equal(actual, expected)
+    np.testing.assert_array_equal(actual[:, 0], [0, np.nan, 0, np.nan])  # infinity less infinity
 
 
 CHANGED = {
@@ -291,8 +291,8 @@ def special(shape, value, share):
 
 def test_argmax_is_the_first_of_the_largest():
     for dtype in ("float32", "float64", "uint8", "int64", "bool"):
-        most = 2 if dtype == "bool" else 100
-        assert_largest(lambda s, t=dtype, n=most: RNG.integers(0, n, s).astype(t))
+        end = 2 if dtype == "bool" else 100
+        assert_largest(lambda s, t=dtype, n=end: RNG.integers(0, n, s).astype(t))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -305,6 +305,6 @@ def test_nan_is_the_largest(value, threads):
 def test_any_byte_but_0_is_true_to_argmax():
     for shape, axis in LARGEST.values():
         x = RNG.choice(np.array([0, 0, 0, 1, 2, 255], np.uint8), shape)
-        given = mg.input("x", shape, "bool")
-        found = mg.comp_graph("cpu").compile([given], ops.argmax(given, axis))(x.view(bool))
-        np.testing.assert_array_equal(found, np.argmax(x != 0, axis))
+        node = mg.input("x", shape, "bool")
+        function = mg.comp_graph("cpu").compile([node], ops.argmax(node, axis))
+        np.testing.assert_array_equal(function(x.view(bool)), np.argmax(x != 0, axis))

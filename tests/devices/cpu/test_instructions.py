@@ -70,16 +70,16 @@ def test_what_is_compiled_and_measured_under_a_limit_is_kept_apart(monkeypatch):
 
 
 def test_kernels_of_avx2_agree_with_level_0():
-    found = limited("AVX2", (3, {}))
-    assert found["block"] == 8
-    assert not found["bfloat16"]
-    assert any(flag.endswith("-avx512f") for flag in found["flags"])
-    assert not [name for name in found["candidates"] if "avx512" in name]
-    assert "winograd 4x4" in found["candidates"]
+    facts = limited("AVX2", (3, {}))
+    assert facts["block"] == 8
+    assert not facts["bfloat16"]
+    assert any(flag.endswith("-avx512f") for flag in facts["flags"])
+    assert not [name for name in facts["candidates"] if "avx512" in name]
+    assert "winograd 4x4" in facts["candidates"]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("limit", BITS)
 def test_every_level_agrees_with_level_0_under_every_limit(limit):
-    found = limited(limit, (1, {}), (2, {}), (3, {}))
-    assert found["block"] == 8
+    facts = limited(limit, (1, {}), (2, {}), (3, {}))
+    assert facts["block"] == 8

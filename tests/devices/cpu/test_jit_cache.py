@@ -119,9 +119,9 @@ def test_threads_that_ask_together_compile_a_kernel_once(cache, use_compiler):
     (folder / "runs").unlink()
     kernels = [kernel(n) for n in range(10)]
     with ThreadPoolExecutor(8) as pool:
-        asked = [kernels[i : i + 3] for i in range(8)]
-        found = list(pool.map(lambda some: results(*some), asked))
-    assert found == [[i, i + 1, i + 2] for i in range(8)]
+        requests = [kernels[i : i + 3] for i in range(8)]
+        answers = list(pool.map(lambda some: results(*some), requests))
+    assert answers == [[i, i + 1, i + 2] for i in range(8)]
     assert mg.jit.stats() == counts(compilations=10, loads=10, memory_hits=14)
     assert len((folder / "runs").read_text().split()) <= 8
 

@@ -103,17 +103,17 @@ def test_folders_that_killed_processes_left_go_when_the_next_one_compiles(
     (tmp_path / "minigraph-jit-link").symlink_to("minigraph-bench-old")
     results(kernel(1))
     os.close(handle)
-    left = sorted(path.name for path in tmp_path.glob("minigraph-*"))
-    assert left == [
+    names = sorted(path.name for path in tmp_path.glob("minigraph-*"))
+    assert names == [
         f"minigraph-{name}" for name in ("bench-old", "jit-link", "jit-locked", "jit-new")
     ]
     assert os.listdir(tmp_path / "minigraph-bench-old") == ["unit.so"]
 
 
 def test_a_folder_in_use_is_locked_and_a_forked_child_does_not_remove_it(tmp_path):
-    with trust.temporary_folder(tmp_path, "some-") as made:
-        assert made.stat().st_mode & 0o777 == 0o700
-        handle = os.open(made, os.O_RDONLY)
+    with trust.temporary_folder(tmp_path, "some-") as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+        handle = os.open(folder, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(handle)

@@ -51,8 +51,8 @@ def test_kernel_agrees_with_the_meaning(name):
     op, xs = SAMPLES[name]
     kernels, results = computed(type(op))
     assert not any("ref" in kernel for kernel in kernels)
-    for found in results[name]:
-        assert_agrees(found, meaning(op, *xs))
+    for arrays in results[name]:
+        assert_agrees(arrays, meaning(op, *xs))
 
 
 @pytest.mark.parametrize("name", ["conv2d-on-two-threads", "matmul-on-two-threads"])

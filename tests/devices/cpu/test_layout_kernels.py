@@ -97,13 +97,13 @@ def both_directions(x, lanes, *args):
 
 def assert_pools(x, lanes, *args, threads=2):
     """Both directions give the bits of the meaning, from kernels of ours."""
-    there, back, y = both_directions(x, lanes, *args)
-    function = compiled(there, back, threads=threads)
+    forward, back, y = both_directions(x, lanes, *args)
+    function = compiled(forward, back, threads=threads)
     assert kernels(function) == ["c", "c"]
-    (_, packed_x), (backward, dy, at) = there, back
+    (_, packed_x), (backward, dy, at) = forward, back
     for _ in range(2):  # the second time its memory is not fresh
-        got, places, dx = function(packed_x, dy, at)
-        assert_bits(got, y)
+        actual, places, dx = function(packed_x, dy, at)
+        assert_bits(actual, y)
         np.testing.assert_array_equal(places, at)
         assert_bits(dx, backward.forward(dy, at))
 
@@ -141,8 +141,8 @@ def compile_all(lanes):
     """Compile the kernels of all poolings with these lanes together, in half the time."""
     cases = [(images(image), *args) for image, *args in POOLINGS.values()]
     cases += [(whole_numbers(dtype), 3, 2, 1) for dtype in DTYPES]
-    made = (both_directions(x, lanes, *args) for x, *args in cases)
-    compiled(*(part for there, back, _ in made for part in (there, back)))
+    pairs = (both_directions(x, lanes, *args) for x, *args in cases)
+    compiled(*(part for forward, backward, _ in pairs for part in (forward, backward)))
 
 
 @needs_compiler
@@ -163,8 +163,8 @@ def test_max_pooling_agrees_with_its_meaning_for_every_type(dtype, lanes):
 
 def special(value, share, dtype="float32", shape=(2, 48, 9, 9)):
     """Return images in which a share of the pixels has a value; the others are whole numbers."""
-    chosen = np.random.default_rng(0).random(shape) < share
-    return np.where(chosen, np.float32(value), np.round(real(*shape))).astype(dtype)
+    is_special = np.random.default_rng(0).random(shape) < share
+    return np.where(is_special, np.float32(value), np.round(real(*shape))).astype(dtype)
 
 
 @needs_compiler
@@ -195,8 +195,8 @@ def limits(dtype):
 def test_max_pooling_of_other_types_passes_special_values_and_limits(x):
     forward, packed_x = laid_out(largest(x.shape, 3, 2, 1), 8), pack(x, 8)
     y, at = forward.forward(packed_x)
-    got, places = compiled((forward, packed_x))(packed_x)
-    assert_bits(got, y)
+    actual, places = compiled((forward, packed_x))(packed_x)
+    assert_bits(actual, y)
     np.testing.assert_array_equal(places, at)
 
 
@@ -217,8 +217,8 @@ def test_sums_are_made_in_the_same_order_in_every_layout():
     (expected,) = compiled((back, dy, at))(dy, at)
     for lanes in (8, 16):
         packed_dys = pack(dy, lanes), pack(at, lanes)
-        (got,) = compiled((laid_out(back, lanes), *packed_dys))(*packed_dys)
-        assert_bits(got, pack(expected, lanes))
+        (actual,) = compiled((laid_out(back, lanes), *packed_dys))(*packed_dys)
+        assert_bits(actual, pack(expected, lanes))
 
 
 def test_max_pooling_from_one_layout_to_another_has_no_kernel_but_is_computed():
@@ -227,8 +227,8 @@ def test_max_pooling_from_one_layout_to_another_has_no_kernel_but_is_computed():
     x = pack(real(2, 16, 6, 6), 8)
     function = compiled((op, x))
     assert kernels(function) == ["numpy"]
-    for got, want in zip(function(x), op.forward(x), strict=True):
-        np.testing.assert_array_equal(got, want)
+    for actual, expected in zip(function(x), op.forward(x), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_reordered_images_give_what_the_plain_op_gives():
@@ -238,12 +238,12 @@ def test_reordered_images_give_what_the_plain_op_gives():
     graph = Graph((x,), tuple(Reorder(1)(y) for y in ys))
     args = real(*x.shape).astype("float32")
     function = mg.comp_graph("cpu").compile([x], list(graph.outputs))
-    for got, want in zip(function(args), plain.forward(args), strict=True):
-        np.testing.assert_array_equal(got, want)
+    for actual, expected in zip(function(args), plain.forward(args), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_blocks_that_onednn_has_no_layout_of_are_reordered():
     x = real(2, 6, 3, 4).astype("float32")
-    given = mg.input("x", x.shape)
-    y = mg.comp_graph("cpu").compile([given], Reorder(2)(given))(x)
+    node = mg.input("x", x.shape)
+    y = mg.comp_graph("cpu").compile([node], Reorder(2)(node))(x)
     np.testing.assert_array_equal(y, pack(x, 2), strict=True)

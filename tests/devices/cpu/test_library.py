@@ -22,13 +22,13 @@ from minigraph.devices.cpu import compiler, library
 def code(tmp_path_factory):
     """The bytes of libraries whose function `value` returns 0, 1 and so on."""
     folder = tmp_path_factory.mktemp("code")
-    found = []
+    libraries = []
     for value in range(3):
         (folder / "x.c").write_text(f"int value(void) {{ return {value}; }}\n")
         command = [*shlex.split(compiler.compiler()), "-shared", "-fPIC", "x.c", "-o", "x.so"]
         subprocess.run(command, cwd=folder, check=True)
-        found.append((folder / "x.so").read_bytes())
-    return found
+        libraries.append((folder / "x.so").read_bytes())
+    return libraries
 
 
 @pytest.fixture

@@ -64,8 +64,8 @@ def test_kernels_move_elements_as_the_meaning_does(threads, streams, monkeypatch
     function = mg.comp_graph("cpu", options).compile(inputs, outputs)
     assert {maker for _, maker, _ in function.report().steps} == {"c"}
     meaning = mg.comp_graph("reference").compile(inputs, outputs)
-    for got, want in zip(function(*arrays), meaning(*arrays), strict=True):
-        np.testing.assert_array_equal(bits(got), bits(want))
+    for actual, expected in zip(function(*arrays), meaning(*arrays), strict=True):
+        np.testing.assert_array_equal(bits(actual), bits(expected))
 
 
 def test_large_arrays_are_moved_by_all_threads():
@@ -76,8 +76,8 @@ def test_large_arrays_are_moved_by_all_threads():
     functions = (
         mg.comp_graph(d, {"num_threads": 4}).compile([x], outputs) for d in ("cpu", "reference")
     )
-    for got, want in zip(*(function(array) for function in functions), strict=True):
-        np.testing.assert_array_equal(got, want)
+    for actual, expected in zip(*(function(array) for function in functions), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 # ---------------------------------------------------------------- pooling
@@ -121,6 +121,6 @@ def test_pools_agree_with_their_meaning(dtype, average):
     ]
     assert not functions[0].report().numpy
     bound = {"float64": 1e-12, "float32": 2e-5}.get(dtype, 0.02)
-    for got, want in zip(*(function(array) for function in functions), strict=True):
-        got, want = (y.astype(np.float64) for y in (got, want))
-        np.testing.assert_allclose(got, want, rtol=bound, atol=bound)
+    for actual, expected in zip(*(function(array) for function in functions), strict=True):
+        actual, expected = (y.astype(np.float64) for y in (actual, expected))
+        np.testing.assert_allclose(actual, expected, rtol=bound, atol=bound)

@@ -28,10 +28,10 @@ def nothing_said(monkeypatch):
 
 
 def test_large_work_that_numpy_computes_warns_once():
-    with pytest.warns(mg.MinigraphWarning, match="no kernel of avg_pool2d fits .*: NumPy") as said:
+    with pytest.warns(mg.MinigraphWarning, match="no kernel of avg_pool2d fits .*: NumPy") as log:
         averages(300)
         averages(301)
-    assert len(said) == 1
+    assert len(log) == 1
 
 
 def test_small_work_and_other_devices_do_not_warn():

@@ -18,13 +18,13 @@ def test_commands_say_why_they_failed(tmp_path, nowhere):
         "absent": [str(nowhere)],
         "loud": ["sh", "-c", "printf %0200000d 0; exit 1"],
     }
-    said = run_commands(commands, tmp_path, os.environ, 2, 60)
-    assert said["good"] == ""
-    assert said["bad"] == "one\ntwo"
-    assert said["silent"] == "exit status 3"
-    assert said["killed"] == "killed by signal 9"
-    assert str(nowhere) in said["absent"]
-    assert len(said["loud"]) == 200000
+    messages = run_commands(commands, tmp_path, os.environ, 2, 60)
+    assert messages["good"] == ""
+    assert messages["bad"] == "one\ntwo"
+    assert messages["silent"] == "exit status 3"
+    assert messages["killed"] == "killed by signal 9"
+    assert str(nowhere) in messages["absent"]
+    assert len(messages["loud"]) == 200000
 
 
 def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path):
@@ -33,11 +33,11 @@ def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path):
         "good": ["true"],
         "later": ["true"],
     }
-    said = run_commands(commands, tmp_path, os.environ, 2, 1)
+    messages = run_commands(commands, tmp_path, os.environ, 2, 1)
     assert not (tmp_path / "late").exists()
-    assert said["hangs"] == "did not end within 1 seconds"
-    assert said["good"] == ""
-    assert "not started" in said["later"]
+    assert messages["hangs"] == "did not end within 1 seconds"
+    assert messages["good"] == ""
+    assert "not started" in messages["later"]
     group = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         for _ in range(3000):  # init has yet to bury the grandchild

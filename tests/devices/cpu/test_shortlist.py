@@ -65,8 +65,8 @@ def test_three_products_are_taken_only_for_enough_channels(monkeypatch):
 
     same = {"padding": (1, 1)}
     assert first(16, 64, 56, 64, 3, **same) == first(16, 64, 56, 256, 1) == "tiles bf16x3"
-    for few in (first(128, 16, 32, 16, 3, **same), first(128, 16, 32, 32, 1, stride=(2, 2))):
-        assert "tiles" not in few
+    for name in (first(128, 16, 32, 16, 3, **same), first(128, 16, 32, 32, 1, stride=(2, 2))):
+        assert "tiles" not in name
 
 
 def test_three_products_are_measured_for_few_rows_and_a_large_matrix(monkeypatch):
@@ -80,13 +80,13 @@ def test_three_products_are_measured_for_few_rows_and_a_large_matrix(monkeypatch
 
 
 def test_a_large_convolution_with_strides_is_measured():
-    found = shortlist(convolution(16, 64, 56, 128, 3, stride=(2, 2), padding=(1, 1)))
-    assert direct.NAME in found and len(found) > 1
+    names = shortlist(convolution(16, 64, 56, 128, 3, stride=(2, 2), padding=(1, 1)))
+    assert direct.NAME in names and len(names) > 1
 
 
 def test_a_small_problem_is_measured_beside_what_needs_no_compiler():
-    found = shortlist(convolution(4, 32, 16, 32, 3, padding=(1, 1)))
-    assert found[0] == winograd.NAME and 1 < len(found) <= 1 + MAX_RIVALS
+    names = shortlist(convolution(4, 32, 16, 32, 3, padding=(1, 1)))
+    assert names[0] == winograd.NAME and 1 < len(names) <= 1 + MAX_RIVALS
     strided = shortlist(convolution(1, 32, 8, 32, 3, stride=(2, 2), padding=(1, 1)))
     assert direct.NAME not in strided, "to compile it takes longer than it may gain"
 

@@ -74,18 +74,18 @@ def test_local_response_norm_is_accurate_beside_large_channels(channels):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_next_number_may_be_denormal(dtype):
     info = np.finfo(dtype)
-    least = info.smallest_subnormal
-    positive = [0, least, 2 * least, info.tiny, 1, info.max, np.inf]
+    smallest = info.smallest_subnormal
+    positive = [0, smallest, 2 * smallest, info.tiny, 1, info.max, np.inf]
     numbers = np.array([*positive, *(-v for v in positive), np.nan], dtype)
     x, y = (mg.input(name, shape, dtype) for name, shape in (("x", (15, 1)), ("y", (1, 15))))
-    found = mg.comp_graph("cpu").compile([x, y], ops.nextafter(x, y))(
+    actual = mg.comp_graph("cpu").compile([x, y], ops.nextafter(x, y))(
         numbers[:, None], numbers[None]
     )
     with np.errstate(all="ignore"):
-        wanted = np.nextafter(numbers[:, None], numbers[None])
-    np.testing.assert_array_equal(found, wanted)
-    known = ~np.isnan(wanted)
-    np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known])
+        expected = np.nextafter(numbers[:, None], numbers[None])
+    np.testing.assert_array_equal(actual, expected)
+    is_number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(actual)[is_number], np.signbit(expected)[is_number])
 
 
 # ---------------------------------------------------------------- padding is no operand
@@ -102,13 +102,13 @@ def test_no_candidate_multiplies_padding(way, case, odd):
     op, xs = SAMPLES[f"{way}-{case}"]
     xs = [with_odd_values(x, seed=4) if i == odd else x for i, x in enumerate(xs)]
     inputs = [mg.input(f"x{i}", x.shape) for i, x in enumerate(xs)]
-    (wanted,) = meaning(op, *xs)
+    (expected,) = meaning(op, *xs)
     problem = CpuProblems(2, on_disk=True).tunable(op(*inputs), [x.strides for x in xs]).problem
     names = []
     for candidate in problem.candidates(None):
         kernel = candidate.make()
         lying = [to_layout(x, layout) for x, layout in zip(xs, candidate.layouts, strict=False)]
-        result = to_layout(wanted, candidate.layouts[-1])
+        result = to_layout(expected, candidate.layouts[-1])
         y, scratch = (
             aligned_empty(Spec(shape, dtype))
             for shape, dtype in ((result.shape, F32), ((kernel.scratch,), np.dtype(np.uint8)))

@@ -74,8 +74,8 @@ def test_however_many_reductions_or_outputs_there_are_a_kernel_takes_little_of_a
     outputs = chain[1:] + [ops.sum(y, axes) for y in chain] + [ops.max(y, axes) for y in chain]
     value = np.random.default_rng(0).normal(size=x.shape)
     # A kernel of a larger frame does not compile here, and would be NumPy's, with a warning.
-    made = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], outputs)
-    want = mg.comp_graph("reference").compile([x], outputs)(value)
-    for y, expected in zip(made(value), want, strict=True):
+    function = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], outputs)
+    reference = mg.comp_graph("reference").compile([x], outputs)(value)
+    for y, expected in zip(function(value), reference, strict=True):
         np.testing.assert_allclose(y, expected, rtol=1e-4)
-    assert set(made.report().makers) == {"c"}
+    assert set(function.report().makers) == {"c"}

@@ -68,16 +68,16 @@ def in_tiles(node, *strides, threads=2):
     return [(2 if c.precision == "bf16x3" else 3, c.kernel) for c in offered]
 
 
-def assert_near(got, node, xs, parts):
+def assert_near(actual, node, xs, parts):
     sizes = meaning(node, [np.abs(x) for x in xs])
-    np.testing.assert_array_less(np.abs(got - meaning(node, xs)), BOUND[parts] * sizes + 1e-30)
+    np.testing.assert_array_less(np.abs(actual - meaning(node, xs)), BOUND[parts] * sizes + 1e-30)
 
 
-def assert_right(node, xs, given=None, strides=()):
+def assert_right(node, xs, operands=None, strides=()):
     kernels = in_tiles(node, *strides)
     assert sorted(parts for parts, _ in kernels) == [2, 3]
     for parts, kernel in kernels:
-        assert_near(computed_by(kernel, node, given or xs), node, xs, parts)
+        assert_near(computed_by(kernel, node, operands or xs), node, xs, parts)
 
 
 @needs_compiler
@@ -91,12 +91,14 @@ class TestProducts:
         node = Matmul()(x, y)
         xs = drawn(node)
         turned = [e.name in columns and min(e.shape) > 1 for e in (x, y)]
-        given = [(v.T.copy(), lambda a: a.T) if t else v for v, t in zip(xs, turned, strict=True)]
+        operands = [
+            (v.T.copy(), lambda a: a.T) if t else v for v, t in zip(xs, turned, strict=True)
+        ]
         strides = [
             (4, 4 * e.shape[0]) if t else e.spec.strides
             for e, t in zip((x, y), turned, strict=True)
         ]
-        assert_right(node, xs, given, strides)
+        assert_right(node, xs, operands, strides)
 
     def test_a_product_with_a_bias(self):
         node = Matmul()(*(mg.input(*v) for v in (("x", (5, 70)), ("y", (70, 40)), ("b", (40,)))))
@@ -142,15 +144,15 @@ class TestProducts:
 
 def assert_same_specials(node, xs):
     with np.errstate(all="ignore"):
-        want = meaning(node, xs)
+        expected = meaning(node, xs)
     kernels = in_tiles(node)
     assert len(kernels) == 2
     for _, kernel in kernels:
-        got = computed_by(kernel, node, xs)
-        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-        np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
-        finite = np.isfinite(want)
-        np.testing.assert_allclose(got[finite], want[finite], rtol=1e-3, atol=1e-3)
+        actual = computed_by(kernel, node, xs)
+        np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+        np.testing.assert_array_equal(actual[np.isinf(expected)], expected[np.isinf(expected)])
+        finite = np.isfinite(expected)
+        np.testing.assert_allclose(actual[finite], expected[finite], rtol=1e-3, atol=1e-3)
 
 
 @needs_compiler
@@ -161,8 +163,8 @@ def test_a_nan_of_any_bits_stays_one(bits):
     x, y = drawn(node)
     x[2, 7] = np.uint32(bits).view(np.float32)
     for _, kernel in in_tiles(node):
-        got = computed_by(kernel, node, [x, y])
-        np.testing.assert_array_equal(np.isnan(got).all(axis=1), [False, False, True, False])
+        actual = computed_by(kernel, node, [x, y])
+        np.testing.assert_array_equal(np.isnan(actual).all(axis=1), [False, False, True, False])
 
 
 @needs_compiler

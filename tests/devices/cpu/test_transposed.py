@@ -35,11 +35,11 @@ def test_it_is_the_product_and_its_bias(rows, bias):
     node, strides = product(rows, bias)
     kernel = candidate(node, strides).kernel
     xs = [rng.normal(size=x.shape).astype("float32") for x in node.inputs]
-    wanted = xs[0].astype("float64") @ xs[1] + (xs[2] if bias else 0)
+    expected = xs[0].astype("float64") @ xs[1] + (xs[2] if bias else 0)
     stored = [xs[0], np.ascontiguousarray(xs[1].T).T, *xs[2:]]
-    got = np.full(node.shape, np.nan, "float32")
-    kernel.run(stored, [got], np.empty(kernel.scratch, np.uint8))
-    np.testing.assert_allclose(got, wanted, atol=1e-4)
+    actual = np.full(node.shape, np.nan, "float32")
+    kernel.run(stored, [actual], np.empty(kernel.scratch, np.uint8))
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
 def test_a_linear_layer_of_a_large_matrix_uses_it_also_with_constant_weights():
@@ -49,10 +49,10 @@ def test_a_linear_layer_of_a_large_matrix_uses_it_also_with_constant_weights():
     x = mg.input("x", (8, SUMS))
     batch = rng.normal(size=x.shape).astype("float32")
     cg = mg.comp_graph(options={"graph_opt_level": 2, "autotune": "off"})
-    wanted = batch.astype("float64") @ w.numpy().T + b.numpy()
+    expected = batch.astype("float64") @ w.numpy().T + b.numpy()
     for freeze in (False, True):
         function = cg.compile([x], ops.linear(x, w, b), freeze=freeze)
-        np.testing.assert_allclose(function(batch), wanted, atol=1e-3)
+        np.testing.assert_allclose(function(batch), expected, atol=1e-3)
         (algorithm,) = function.report().algorithms
         assert transposed.SUFFIX in algorithm.name
 

@@ -96,10 +96,10 @@ LAYOUTS = {
 
 
 def some_of_each_op(count):
-    seen = Counter()
+    counts = Counter()
     for name, (op, xs) in SAMPLES.items():
-        seen[op.name] += 1
-        if seen[op.name] <= count:
+        counts[op.name] += 1
+        if counts[op.name] <= count:
             yield pytest.param(op, xs, id=name)
 
 

@@ -45,13 +45,13 @@ def test_weights_that_are_constants_are_transformed_once(division, way, threads)
     node = in_blocks(way, Case(2, 3, 4, (16, 16)))
     xs = drawn(node)
     xs[0][0, 0, 0, 0] = np.inf  # of which tiles are computed from the weights themselves
-    known = node.replace((node.inputs[0], graph.constant(xs[1]), *node.inputs[2:]))
-    (preparation,) = winograd.winograd_kernel(known, threads).preparations.values()
+    of_constants = node.replace((node.inputs[0], graph.constant(xs[1]), *node.inputs[2:]))
+    (preparation,) = winograd.winograd_kernel(of_constants, threads).preparations.values()
     if division != "panels":  # where weights are transformed as they are used
         scratch = winograd.winograd_kernel(node, threads).scratch
-        less = winograd.winograd_kernel(known, threads).scratch
+        less = winograd.winograd_kernel(of_constants, threads).scratch
         assert less == scratch - preparation.nbytes
-    np.testing.assert_array_equal(computed(known, xs, threads), computed(node, xs, threads))
+    np.testing.assert_array_equal(computed(of_constants, xs, threads), computed(node, xs, threads))
 
 
 @pytest.mark.parametrize(

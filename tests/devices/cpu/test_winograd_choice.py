@@ -73,10 +73,10 @@ def strides(node):
 @every_way
 def test_the_autotuner_measures_it_in_blocks_alone(way):
     node = in_blocks(way)
-    found = CpuBackend(2, True).tunable(node, strides(node))
-    layouts = {c.layouts for c in found.problem.candidates(None) if c.name == winograd.NAME}
-    assert layouts == {found.layouts}
-    measured = [m for m in measure(found.problem, None).measurements if m.name == winograd.NAME]
+    tunable = CpuBackend(2, True).tunable(node, strides(node))
+    layouts = {c.layouts for c in tunable.problem.candidates(None) if c.name == winograd.NAME}
+    assert layouts == {tunable.layouts}
+    measured = [m for m in measure(tunable.problem, None).measurements if m.name == winograd.NAME]
     (m,) = measured
     assert not m.error and m.seconds > 0
     assert m.workspace == winograd.winograd_kernel(node, 1).scratch
@@ -113,8 +113,8 @@ def test_an_activation_follows_it():
     activated = Activated(node.op, Relu())(*node.inputs)
     backend = CpuBackend(2, True)
     problem, layouts = backend.tunable(activated, strides(activated))
-    (made,) = (c.make() for c in problem.candidates(layouts) if c.name == winograd.NAME)
-    choice = Choice(problem, layouts, made, None, "heuristic", ())
+    (winograd_kernel,) = (c.make() for c in problem.candidates(layouts) if c.name == winograd.NAME)
+    choice = Choice(problem, layouts, winograd_kernel, None, "heuristic", ())
     kernel = backend.kernel(activated, strides(activated), choice)
     assert kernel.name == f"c {winograd.NAME} + c"
 
@@ -208,11 +208,11 @@ def test_where_the_compiler_fails_for_what_was_chosen_another_takes_its_place(
 def test_texts_of_all_windows_are_compiled_in_one_unit(monkeypatch):
     """No two of them define the same name, whatever a compiler makes of them."""
     monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-O0"))
-    made = [
+    texts = [
         text(winograd.WinogradForm(window, onednn.block(), vectors))
         for text in (winograd._image_text, winograd._weight_text)
         for window in winograd.POINTS
         for vectors in (1, 2)
     ]
-    [unit] = compiler.KERNELS.compile([CompilationUnit(tuple(made))])
-    assert (len(unit.functions), unit.error) == (len(made), "")
+    [unit] = compiler.KERNELS.compile([CompilationUnit(tuple(texts))])
+    assert (len(unit.functions), unit.error) == (len(texts), "")

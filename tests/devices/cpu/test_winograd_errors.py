@@ -56,11 +56,11 @@ def test_nan_and_infinity_are_where_a_direct_convolution_has_them(operand, place
                 x[place] = value
             else:  # weights
                 x[place[4], place[0], place[2] % 3, place[3] % 3] = value
-        want = meaning(node, xs)
-        assert 0 < np.isfinite(want).sum() < want.size
-        got, odd = computed(node, xs, 2), ~np.isfinite(want)
-        assert_near(got, want, window)
-        np.testing.assert_array_equal(got[odd], want[odd])
+        expected = meaning(node, xs)
+        assert 0 < np.isfinite(expected).sum() < expected.size
+        actual, odd = computed(node, xs, 2), ~np.isfinite(expected)
+        assert_near(actual, expected, window)
+        np.testing.assert_array_equal(actual[odd], expected[odd])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -68,11 +68,11 @@ def test_an_odd_bias_is_added_to_its_channel(value):
     node = in_blocks("with a bias")
     xs = drawn(node)
     xs[2][5] = value
-    want = meaning(node, xs)
-    assert np.isfinite(want).any()
-    got, odd = computed(node, xs), ~np.isfinite(want)
-    assert_near(got, want, 3)
-    np.testing.assert_array_equal(got[odd], want[odd])
+    expected = meaning(node, xs)
+    assert np.isfinite(expected).any()
+    actual, odd = computed(node, xs), ~np.isfinite(expected)
+    assert_near(actual, expected, 3)
+    np.testing.assert_array_equal(actual[odd], expected[odd])
 
 
 @every_way
@@ -86,9 +86,9 @@ def test_points_that_overflow_spoil_no_result(window, way):
     small *= np.float32(1e-3 / large)
     if way == "with a bias":
         xs[2] *= np.float32(1e-3)
-    want = meaning(node, xs)
-    assert np.abs(want).max() < large
-    assert_near(computed(node, xs), want, window)
+    expected = meaning(node, xs)
+    assert np.abs(expected).max() < large
+    assert_near(computed(node, xs), expected, window)
 
 
 # ---------------------------------------------------------------- pixels of very different size
@@ -98,21 +98,21 @@ def norms(node, xs):
     """For each result the norm of the pixels that it is made of, times that of weights or dy."""
     op = node.op.plain
     xs = [unpack(x) if x.ndim == 5 else x for x in (x.astype("float64") ** 2 for x in xs)]
-    found = np.zeros(unpacked(node.shape))
+    squares = np.zeros(unpacked(node.shape))
     if isinstance(op, Conv2dBackwardWeights):
         for (i, j), there, here in taps(xs[1], xs[0], op.conv.padding, node.shape[-1]):
-            found[:, :, i, j] = here.sum((0, 2, 3))[:, None] * there.sum((0, 2, 3))
-        return np.sqrt(found)
+            squares[:, :, i, j] = here.sum((0, 2, 3))[:, None] * there.sum((0, 2, 3))
+        return np.sqrt(squares)
     x, w, *bias = xs
     reach = w.shape[2] - 1
     padding = op.padding if isinstance(op, Conv2d) else [reach - p for p in op.conv.padding]
-    for _, there, here in taps(x, found, padding, w.shape[2]):
+    for _, there, here in taps(x, squares, padding, w.shape[2]):
         here += there.sum(1, keepdims=True)
     axis = 0 if isinstance(op, Conv2dBackwardData) else 1
-    found *= w.sum((axis, 2, 3))[:, None, None]
+    squares *= w.sum((axis, 2, 3))[:, None, None]
     for vector in bias:
-        found += vector[:, None, None]
-    return pack(np.sqrt(found), onednn.block())
+        squares += vector[:, None, None]
+    return pack(np.sqrt(squares), onednn.block())
 
 
 def one_pixel(x, size):
@@ -169,5 +169,5 @@ def test_results_of_zeros_alone_are_zero(window, way):
     xs = drawn(node)
     xs[0][:] = 0
     xs[0][0, 0, 5, 6, 3] = 1e6
-    want = meaning(node, xs)
-    np.testing.assert_array_equal(computed(node, xs) == 0, want == 0)
+    expected = meaning(node, xs)
+    np.testing.assert_array_equal(computed(node, xs) == 0, expected == 0)

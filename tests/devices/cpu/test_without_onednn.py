@@ -81,12 +81,12 @@ def test_before_anything_is_measured_images_stay_in_blocks_of_channels(tmp_path,
 @pytest.mark.parametrize("shape", [(2, 16, 5, 3), (1, 8, 1, 1), (3, 40, 4, 7)])
 def test_reorders_move_every_element(shape):
     x, weights = mg.input("x", shape), real(shape[1], shape[1], 1, 1)
-    got, want = (
+    actual, expected = (
         function(device, [x], ops.conv2d(x, weights), graph_opt_level=0)
         for device in ("cpu", "reference")
     )
-    assert [maker for _, maker, _ in got.report().steps] == ["c direct with reorders"]
-    np.testing.assert_allclose(got(real(*shape)), want(real(*shape)), rtol=0, atol=2e-5)
+    assert [maker for _, maker, _ in actual.report().steps] == ["c direct with reorders"]
+    np.testing.assert_allclose(actual(real(*shape)), expected(real(*shape)), rtol=0, atol=2e-5)
 
 
 # The side of images, window, stride and padding.
@@ -111,20 +111,22 @@ def test_averages_are_native(level):
         y = ops.avg_pool2d(ops.conv2d(x, w, padding=1), *args)
         inputs.append(x)
         results += [y, *mg.grad(ops.square(y).sum(), [w])]
-    given = [real(*x.shape) for x in inputs]
+    arrays = [real(*x.shape) for x in inputs]
     step = function("cpu", inputs, results, graph_opt_level=level)
-    for got, want in zip(step(*given), function("reference", inputs, results)(*given), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    for actual, expected in zip(
+        step(*arrays), function("reference", inputs, results)(*arrays), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
     assert not step.report().numpy
 
 
 def test_nan_and_infinity_of_an_operand_reach_their_own_results_alone():
     x, w = real(9, 40), real(40, 19)
     x[1, 33], w[7, 18], w[0, 2] = np.nan, np.inf, -np.inf
-    given = mg.input("x", x.shape), mg.input("w", w.shape)
-    got = function("cpu", given, given[0] @ given[1])(x, w)
+    inputs = mg.input("x", x.shape), mg.input("w", w.shape)
+    actual = function("cpu", inputs, inputs[0] @ inputs[1])(x, w)
     with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(np.isfinite(got), np.isfinite(x @ w))
+        np.testing.assert_array_equal(np.isfinite(actual), np.isfinite(x @ w))
 
 
 def test_convolutions_of_groups_and_of_few_channels_are_native():
@@ -133,9 +135,11 @@ def test_convolutions_of_groups_and_of_few_channels_are_native():
     results = [y, *mg.grad(ops.square(y).sum(), [x, w])]
     step = function("cpu", [x, w], results, graph_opt_level=3)
     assert step.report().numpy == []
-    given = real(*x.shape), real(*w.shape, seed=1)
-    for got, want in zip(step(*given), function("reference", [x, w], results)(*given), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    arrays = real(*x.shape), real(*w.shape, seed=1)
+    for actual, expected in zip(
+        step(*arrays), function("reference", [x, w], results)(*arrays), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -148,10 +152,10 @@ def test_only_where_it_can_be_installed_a_warning_says_how(machine, monkeypatch)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(ctypes, "CDLL", missing)
     monkeypatch.setattr("minigraph.errors._warned", set())
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         assert onednn.library.__wrapped__() is None
-    assert ["pip install onednn-cpu-gomp" in str(w.message) for w in said] == [True] * (
+    assert ["pip install onednn-cpu-gomp" in str(w.message) for w in warned] == [True] * (
         machine == "x86_64"
     )
 
