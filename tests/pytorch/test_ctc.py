@@ -9,7 +9,7 @@ from converted_cases import assert_agrees, converted  # noqa: E402
 from image_programs import Net  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from trained_pair import Pair, sgd  # noqa: E402
+from trained_pair import assert_learns  # noqa: E402
 
 
 def batch():
@@ -84,6 +84,4 @@ def test_losses_and_their_gradients_are_pytorch_s(name, converted_losses):
 
 def test_a_recognizer_learns_what_it_learns_in_pytorch():
     model = Net(spoken, rnn=nn.GRU(6, 5, batch_first=True), head=nn.Linear(5, 6))
-    pair = Pair(sgd, model, batch, selected)
-    pair.train(3)
-    pair.same()
+    assert_learns(model, batch, selected)

@@ -7,7 +7,7 @@ from image_programs import Net  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence  # noqa: E402
-from trained_pair import Pair, sgd  # noqa: E402
+from trained_pair import Pair, assert_learns, sgd  # noqa: E402
 
 import minigraph as mg  # noqa: E402
 
@@ -45,9 +45,7 @@ def test_layers_that_follow_one_another_take_packed_sequences():
         start=nn.Parameter(torch.zeros(1, 1, 6)),
         head=nn.Linear(6, 3),
     )
-    pair = Pair(sgd, model, lambda: batch(is_sorted=True))
-    pair.train(5)
-    pair.same()
+    assert_learns(model, lambda: batch(is_sorted=True), F.cross_entropy, 5)
 
 
 def test_layers_in_both_directions_take_any_number_of_packed_sequences():
@@ -71,9 +69,7 @@ def test_losses_of_packed_steps_are_pytorch_s():
         return x, lengths, torch.randint(0, 3, x.shape[:2])
 
     model = Net(forward, rnn=nn.LSTM(4, 6, batch_first=True), head=nn.Linear(6, 3))
-    pair = Pair(sgd, model, some, loss)
-    pair.train(3)
-    pair.same()
+    assert_learns(model, some, loss)
 
 
 def test_a_batch_that_is_padded_too_far_needs_a_total_length():

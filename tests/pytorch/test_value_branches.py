@@ -6,18 +6,11 @@ torch = pytest.importorskip("torch")
 from image_programs import Net  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
-from trained_pair import Pair, sgd  # noqa: E402
+from trained_pair import assert_learns  # noqa: E402
 
 
 def floats(*shape):
     return torch.randn(shape, dtype=torch.float64)
-
-
-def learns(model, batch, loss):
-    """Assert that a model learns what it learns in PyTorch, in three steps."""
-    pair = Pair(sgd, model, batch, loss)
-    pair.train(3)
-    pair.same()
 
 
 @pytest.mark.parametrize("trains", [True, False])
@@ -32,7 +25,7 @@ def test_a_transformer_takes_masks(trains):
 
     transformer = nn.Transformer(8, 2, 1, 1, 12, 0.0, batch_first=True)
     model = Net(translate, transformer=transformer, head=nn.Linear(8, 3)).train(trains)
-    learns(model, lambda: (floats(2, 5, 8), floats(2, 4, 8), floats(2, 4, 3)), F.mse_loss)
+    assert_learns(model, lambda: (floats(2, 5, 8), floats(2, 4, 8), floats(2, 4, 3)), F.mse_loss)
 
 
 def test_covariances_and_correlations_have_gradients():
@@ -40,7 +33,7 @@ def test_covariances_and_correlations_have_gradients():
         parts = torch.cov(y.T), y.cov(correction=0), torch.cov(y[0]), torch.corrcoef(y.T)
         return F.mse_loss(y, target) + sum(part.square().sum() for part in parts) / 100
 
-    learns(nn.Linear(4, 3), lambda: (floats(5, 4), floats(5, 3)), loss)
+    assert_learns(nn.Linear(4, 3), lambda: (floats(5, 4), floats(5, 3)), loss)
 
 
 @pytest.mark.parametrize("options", [{"full": True}, {"reduction": "sum", "eps": 0.5}])
@@ -55,12 +48,12 @@ def test_a_gaussian_likelihood_takes_variances_of_each_form(options):
         )
         return sum(losses)
 
-    learns(nn.Linear(4, 3), lambda: (floats(5, 4), floats(5)), loss)
+    assert_learns(nn.Linear(4, 3), lambda: (floats(5, 4), floats(5)), loss)
 
 
 def test_an_lstm_may_project_its_state():
     model = Net(lambda m, x: m.rnn(x)[0][:, -1], rnn=nn.LSTM(4, 6, 2, True, True, 0.0, True, 3))
-    learns(model, lambda: (floats(2, 3, 4), floats(2, 6)), F.mse_loss)
+    assert_learns(model, lambda: (floats(2, 3, 4), floats(2, 6)), F.mse_loss)
 
 
 def test_integers_and_parts_of_a_range_are_counted():
@@ -70,7 +63,7 @@ def test_integers_and_parts_of_a_range_are_counted():
         parts = x.histc(4, -1, 1), torch.histc(x, 3), (x * 0).histc(3)
         return m.head(x).sum() * sum(each.double().square().sum() for each in (*counts, *parts))
 
-    learns(Net(counted, head=nn.Linear(4, 3)), lambda: (floats(2, 4), floats()), F.mse_loss)
+    assert_learns(Net(counted, head=nn.Linear(4, 3)), lambda: (floats(2, 4), floats()), F.mse_loss)
 
 
 def test_a_branch_on_whether_all_numbers_are_finite_is_that_of_finite_ones():
@@ -84,4 +77,6 @@ def test_a_branch_on_whether_all_numbers_are_finite_is_that_of_finite_ones():
         y = y * 2 if torch.all(y.isfinite()) else y
         return y * F.linear(y, torch.arange(3.0).double())[:, None]  # an expectation, as they have
 
-    learns(Net(bounded, layer=nn.Linear(4, 3)), lambda: (floats(5, 4), floats(5, 3)), F.mse_loss)
+    assert_learns(
+        Net(bounded, layer=nn.Linear(4, 3)), lambda: (floats(5, 4), floats(5, 3)), F.mse_loss
+    )

@@ -106,6 +106,13 @@ class Pair:
         same(*reversed(self.optimizers), self.tolerance)
 
 
+def assert_learns(model, batch, loss, steps=3, **named):
+    """Assert that a model learns what it learns in PyTorch, in some steps of batches."""
+    pair = Pair(sgd, model, batch, loss, **named)
+    pair.train(steps)
+    pair.same()
+
+
 def groups(first, *others):
     """Return parameters as two groups of different options."""
     return [{"params": [first], "lr": 0.02}, {"params": others, "weight_decay": 0.01}]
