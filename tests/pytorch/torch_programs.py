@@ -33,23 +33,18 @@ def labels(classes, *shape):
 # ---------------------------------------------------------------- sequences
 
 
-def masked_encoder(m, tokens):
+def masked_attention(m, tokens):
     hidden = tokens == 0
-    x = m.encoder(m.embed(tokens) * math.sqrt(8), src_key_padding_mask=hidden)
+    x = m.embed(tokens) * math.sqrt(8)
     y, weights = m.attention(x, x, x, key_padding_mask=hidden)
     y = y.masked_fill(hidden[..., None], 0).sum(1) / (~hidden).sum(1, keepdim=True)
     return m.head(y) + weights.square().mean()
 
 
-def make_encoder():
-    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
-    return Net(
-        masked_encoder,
-        embed=nn.Embedding(11, 8, padding_idx=0),
-        encoder=nn.TransformerEncoder(layer, 1),
-        attention=nn.MultiheadAttention(8, 2, add_bias_kv=True, batch_first=True),
-        head=nn.Linear(8, 3),
-    )
+def make_masked_attention():
+    attention = nn.MultiheadAttention(8, 2, add_bias_kv=True, batch_first=True)
+    embed = nn.Embedding(11, 8, padding_idx=0)
+    return Net(masked_attention, embed=embed, attention=attention, head=nn.Linear(8, 3))
 
 
 def padded_tokens():
@@ -284,7 +279,7 @@ PROGRAMS = {
     ),
     "convnext": Program(of_images.make_convnext, lambda: (floats(2, 3, 16, 16), labels(3, 2))),
     "mixer": Program(of_images.make_mixer, lambda: (floats(2, 3, 16, 16), labels(3, 2))),
-    "encoder": Program(make_encoder, padded_tokens),
+    "masked attention": Program(make_masked_attention, padded_tokens),
     "grouped queries": Program(make_grouped, lambda: (labels(11, 2, 5), labels(11, 10))),
     "recurrent": Program(
         make_recurrent, lambda: (floats(3, 3, 4), torch.tensor([3, 1, 2]), labels(3, 3))
