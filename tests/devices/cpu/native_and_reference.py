@@ -6,12 +6,14 @@ import minigraph as mg
 def both(cases, **options):
     """Return pairs of the results of native kernels and of the ops' NumPy meanings.
 
-    cases  of a function of expressions and its arrays each; all are compiled as one function
+    cases  of a function of expressions, which returns one or several, and its arrays each; all are
+           compiled as one function
     """
     inputs, arrays, outputs = [], [], []
     for build, *xs in cases:
         nodes = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs, len(inputs))]
-        inputs, arrays, outputs = [*inputs, *nodes], [*arrays, *xs], [*outputs, build(*nodes)]
+        inputs, arrays, results = [*inputs, *nodes], [*arrays, *xs], build(*nodes)
+        outputs += results if isinstance(results, list | tuple) else [results]
     native, reference = (
         mg.comp_graph(device, options).compile(inputs, outputs) for device in ("cpu", "reference")
     )

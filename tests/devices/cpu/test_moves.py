@@ -4,12 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+from native_and_reference import assert_bits, both
 from needs import needs_c
 
 import minigraph as mg
 from minigraph import ops
 from minigraph.devices.cpu import move
-from minigraph.graph import BFLOAT16
+from minigraph.graph import BFLOAT16, as_dtype
 
 pytestmark = needs_c
 
@@ -69,15 +70,12 @@ def test_kernels_move_elements_as_the_meaning_does(threads, streams, monkeypatch
 
 
 def test_large_arrays_are_moved_by_all_threads():
-    x = mg.input("x", (3, 217, 300))
-    outputs = [ops.permute_dims(x, (2, 1, 0)), ops.flip(x), ops.pad(x, ((1, 1), (2, 0), (0, 3)))]
-    outputs += [ops.permute_dims(x, (0, 2, 1)), ops.concat([x, x], 2)]
-    array = np.random.default_rng(0).standard_normal(x.shape, np.float32)
-    functions = (
-        mg.comp_graph(d, {"num_threads": 4}).compile([x], outputs) for d in ("cpu", "reference")
-    )
-    for actual, expected in zip(*(function(array) for function in functions), strict=True):
-        np.testing.assert_array_equal(actual, expected)
+    def build(x):
+        others = [ops.flip(x), ops.pad(x, ((1, 1), (2, 0), (0, 3))), ops.concat([x, x], 2)]
+        return [ops.permute_dims(x, (2, 1, 0)), ops.permute_dims(x, (0, 2, 1)), *others]
+
+    array = np.random.default_rng(0).standard_normal((3, 217, 300), np.float32)
+    assert_bits((build, array), num_threads=4)
 
 
 # ---------------------------------------------------------------- pooling
@@ -107,20 +105,18 @@ def test_pools_agree_with_their_meaning(dtype, average):
     if not average:
         array[rng.random(array.shape) < 0.02] = np.nan
         array[:, :, :4, :9] = -np.inf
-    x = mg.input("x", array.shape, dtype)
-    outputs = []
-    for (window, stride, padding), ceil_mode in itertools.product(WINDOWS, (False, True)):
-        pool = ops.avg_pool2d if average else ops.max_pool2d
-        y = pool(x, window, stride, padding, ceil_mode)
-        weights = np.arange(y.size).reshape(y.shape) % 13
-        outputs += [y, *mg.grad(ops.sum(ops.where(ops.isnan(y), 0, y) * weights.astype("f4")), [x])]
-    options = {"num_threads": 3, "graph_opt_level": 1}
-    array = array.astype(x.dtype)
-    functions = [
-        mg.comp_graph(device, options).compile([x], outputs) for device in ("cpu", "reference")
-    ]
-    assert not functions[0].report().numpy
+
+    def build(x):
+        outputs = []
+        for arguments, ceil_mode in itertools.product(WINDOWS, (False, True)):
+            y = (ops.avg_pool2d if average else ops.max_pool2d)(x, *arguments, ceil_mode)
+            weights = (np.arange(y.size).reshape(y.shape) % 13).astype("f4")
+            loss = ops.sum(ops.where(ops.isnan(y), 0, y) * weights)
+            outputs += [y, *mg.grad(loss, [x])]
+        return outputs
+
+    case = build, array.astype(as_dtype(dtype))
     bound = {"float64": 1e-12, "float32": 2e-5}.get(dtype, 0.02)
-    for actual, expected in zip(*(function(array) for function in functions), strict=True):
+    for actual, expected in both([case], num_threads=3, graph_opt_level=1):
         actual, expected = (y.astype(np.float64) for y in (actual, expected))
         np.testing.assert_allclose(actual, expected, rtol=bound, atol=bound)

@@ -43,6 +43,7 @@ VIEWS = {
     "one-column-of-many": ((3, 9), (1, 7), lambda x, y: (x[:, 3:4], y)),
     "itself": ((5, 5), (1, 1), lambda x, y: (x, x.T)),
 }
+# Whose rows or columns are read where they are.
 IN_PLACE = ("transposed-left", "transposed-right", "transposed-both", "rows", "columns") + (
     "batch-between",
     "batches-swapped",
@@ -52,7 +53,7 @@ IN_PLACE = ("transposed-left", "transposed-right", "transposed-both", "rows", "c
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_product_of_views_agrees_with_numpy(view):
+def test_a_product_of_views_agrees_with_numpy_and_copies_what_it_must(view):
     left, right, fn = VIEWS[view]
     x, y = mg.input("x", left), mg.input("y", right)
     args = real(*left), real(*right, seed=1)
@@ -62,14 +63,8 @@ def test_product_of_views_agrees_with_numpy(view):
     assert_agrees([function(*args)], expected)
     native = "onednn", "c sum of products"  # of one row, the latter may be measured to be faster
     assert kernel_of(function, "matmul").startswith(native)
-
-
-@pytest.mark.parametrize("view", IN_PLACE)
-def test_product_reads_rows_and_columns_in_place(view):
-    left, right, fn = VIEWS[view]
-    x, y = mg.input("x", left), mg.input("y", right)
-    function = mg.comp_graph("cpu").compile([x, y], Matmul()(*fn(x, y)))
-    assert [name for name, _, _ in function.report().steps] == ["matmul"]
+    if view in IN_PLACE:
+        assert [name for name, _, _ in function.report().steps] == ["matmul"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from blocked_cases import Case, every_way, every_window, in_blocks, plain_of, strided
+from heavy_nodes import strides
 from laid_out import in_lanes
 from needs import needs_both
 from new_process import begin
@@ -64,10 +65,6 @@ def test_groups_images_from_one_layout_to_another_and_other_ops_have_no_such_alg
 
 
 # ---------------------------------------------------------------- tuning
-
-
-def strides(node):
-    return [x.spec.strides for x in node.inputs]
 
 
 @every_way

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from native_and_reference import both
 from needs import needs_compiler
 from small_functions import real
 
@@ -102,22 +103,21 @@ AVERAGES = [
 ]
 
 
+def averages(x, *args):
+    """Return averages of a convolution, and the gradient of its weights."""
+    w = mg.Parameter(real(BLOCK, BLOCK, 3, 3, seed=1))
+    y = ops.avg_pool2d(ops.conv2d(x, w, padding=1), *args)
+    return y, *mg.grad(ops.square(y).sum(), [w])
+
+
 @levels
 def test_averages_are_native(level):
-    inputs, results = [], []
-    for size, *args in AVERAGES:
-        x = mg.input(f"x{len(inputs)}", (2, BLOCK, size, size))
-        w = mg.Parameter(real(BLOCK, BLOCK, 3, 3, seed=1))
-        y = ops.avg_pool2d(ops.conv2d(x, w, padding=1), *args)
-        inputs.append(x)
-        results += [y, *mg.grad(ops.square(y).sum(), [w])]
-    arrays = [real(*x.shape) for x in inputs]
-    step = function("cpu", inputs, results, graph_opt_level=level)
-    for actual, expected in zip(
-        step(*arrays), function("reference", inputs, results)(*arrays), strict=True
-    ):
+    cases = [
+        (lambda x, args=args: averages(x, *args), real(2, BLOCK, size, size))
+        for size, *args in AVERAGES
+    ]
+    for actual, expected in both(cases, graph_opt_level=level, autotune="off"):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
-    assert not step.report().numpy
 
 
 def test_nan_and_infinity_of_an_operand_reach_their_own_results_alone():
@@ -130,15 +130,12 @@ def test_nan_and_infinity_of_an_operand_reach_their_own_results_alone():
 
 
 def test_convolutions_of_groups_and_of_few_channels_are_native():
-    x, w = mg.input("x", (2, 12, 9, 9)), mg.input("w", (6, 2, 3, 3))
-    y = ops.conv2d(x, w, groups=6, padding=1)
-    results = [y, *mg.grad(ops.square(y).sum(), [x, w])]
-    step = function("cpu", [x, w], results, graph_opt_level=3)
-    assert step.report().numpy == []
-    arrays = real(*x.shape), real(*w.shape, seed=1)
-    for actual, expected in zip(
-        step(*arrays), function("reference", [x, w], results)(*arrays), strict=True
-    ):
+    def build(x, w):
+        y = ops.conv2d(x, w, groups=6, padding=1)
+        return y, *mg.grad(ops.square(y).sum(), [x, w])
+
+    case = build, real(2, 12, 9, 9), real(6, 2, 3, 3, seed=1)
+    for actual, expected in both([case], graph_opt_level=3, autotune="off"):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
