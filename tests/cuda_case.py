@@ -32,14 +32,14 @@ class Case:
         specs = op.infer(*(x.spec for x in inputs))
         self.node = Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
         filled = all(spec.size for spec in self.node.specs)
-        self.made = generated_kernel(self.node, [x.strides for x in xs]) if filled else None
+        self.kernel = generated_kernel(self.node, [x.strides for x in xs]) if filled else None
 
     @property
-    def wanted(self):
+    def expected(self):
         with np.errstate(all="ignore"):
-            made = compute(self.node, *self.xs)
-        made = made if self.node.is_bundle else (made,)
-        return [np.asarray(y, spec.dtype) for y, spec in zip(made, self.node.specs, strict=True)]
+            results = compute(self.node, *self.xs)
+        results = results if self.node.is_bundle else (results,)
+        return [np.asarray(y, spec.dtype) for y, spec in zip(results, self.node.specs, strict=True)]
 
     def run(self, kernels, inplace=()):
         """Return what the launches give; `inplace`: pairs of an input and what overwrites it."""
@@ -48,22 +48,22 @@ class Case:
         for k, i in inplace:
             xs[k] = ys[i].view(xs[k].dtype).reshape(xs[k].shape)
             xs[k][...] = self.xs[k]
-        cuda_on_cpu.run(kernels, self.made.launches, xs, ys, self.made.scratch)
+        cuda_on_cpu.run(kernels, self.kernel.launches, xs, ys, self.kernel.scratch)
         assert all(untouched() for _, untouched in rooms)
         return ys
 
     def overwriting(self):
         """Return pairs of an input and an output that may overwrite it, each in one pair only."""
-        found = {}
-        for k, outputs in enumerate(self.made.inplace):
-            free = [i for i in outputs if i not in found.values()]
+        pairs = {}
+        for k, outputs in enumerate(self.kernel.inplace):
+            free = [i for i in outputs if i not in pairs.values()]
             if free and self.xs[k].flags.c_contiguous:
-                found[k] = free[0]
-        return list(found.items())
+                pairs[k] = free[0]
+        return list(pairs.items())
 
     def check(self, kernels, same=None):
         """The launches give what the node means, also where they overwrite what they may."""
-        wanted = self.wanted
+        expected = self.expected
         for inplace in {(), tuple(self.overwriting())}:
-            for got, want in zip(self.run(kernels, inplace), wanted, strict=True):
-                same(got, want) if same else close(got, want, TOLERANCE.get(want.dtype.name, 0))
+            for got, value in zip(self.run(kernels, inplace), expected, strict=True):
+                same(got, value) if same else close(got, value, TOLERANCE.get(value.dtype.name, 0))

@@ -23,18 +23,18 @@ def on_host(array):
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-def close(found, expected, tolerance):
+def close(actual, expected, tolerance):
     """Equal to a tolerance of the largest element; infinities and NaN at the same places."""
-    assert found.shape == expected.shape and found.dtype == expected.dtype
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype
     if expected.dtype.kind in "iub":
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
         return
-    wide, wanted = found.astype(np.float64), expected.astype(np.float64)
-    finite = np.isfinite(wanted)
-    np.testing.assert_array_equal(wide[~finite], wanted[~finite])
+    x, y = actual.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(y)
+    np.testing.assert_array_equal(x[~finite], y[~finite])
     if finite.any():
-        limit = tolerance * max(np.abs(wanted[finite]).max(), 1e-30)
-        assert np.abs(wide[finite] - wanted[finite]).max() <= limit
+        limit = tolerance * max(np.abs(y[finite]).max(), 1e-30)
+        assert np.abs(x[finite] - y[finite]).max() <= limit
 
 
 # ---------------------------------------------------------------- a network to train
@@ -92,6 +92,6 @@ def losses(device, steps=None, **options):
     return np.array([float(on_host(step(*batch()))) for _ in range(steps or STEPS)]), step
 
 
-def tolerance(wanted):
-    """Return how far a result may be from an array that is wanted, relative to its size."""
-    return {2: 2e-2, 4: 1e-4, 8: 1e-10}.get(wanted.dtype.itemsize, 0)
+def tolerance(expected):
+    """Return how far a result may be from an array that is expected, relative to its size."""
+    return {2: 2e-2, 4: 1e-4, 8: 1e-10}.get(expected.dtype.itemsize, 0)

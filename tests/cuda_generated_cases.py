@@ -76,7 +76,7 @@ for dtype, names in ((BF16, ELEMENTWISE), (np.dtype("float16"), ("add", "exp", "
 for name, (op, xs) in STRUCTURAL.items():
     small = [x.astype(F32) if x.dtype == np.float64 else x for x in xs]
     found = Case(op, *small)
-    if found.made is not None:
+    if found.kernel is not None:
         CASES[f"structural: {name}"] = lambda found=found: [found]
 
 
@@ -247,8 +247,8 @@ def units(ys, value=None, amp="off"):
     graph = optimize(before, pipeline(3, False, 2, amp=amp, horizontal_fusion=LIMITS))[-1][0]
     values = {x: x.numpy() for x in graph if isinstance(x, mg.Parameter)}
     for i, x in enumerate(graph.inputs):
-        given = value is not None and x.shape == value.shape
-        values[x] = value if given else array(*x.shape, dtype=x.dtype, seed=i)
+        is_value = value is not None and x.shape == value.shape
+        values[x] = value if is_value else array(*x.shape, dtype=x.dtype, seed=i)
     for node in graph:
         if node in values:
             continue
@@ -327,8 +327,8 @@ functions("together", "more than an argument holds", tuple(map(ops.exp, many)))
 
 def sources(names=CASES):
     """The texts of the cases that have these names, each once."""
-    found = (launch.source for c in every_case(names) for launch in c.made.launches)
-    return sorted(set(found), key=lambda source: source.name)
+    texts = (launch.source for c in every_case(names) for launch in c.kernel.launches)
+    return sorted(set(texts), key=lambda source: source.name)
 
 
 # ---------------------------------------------------------------- tests that the device shares
@@ -336,16 +336,16 @@ def sources(names=CASES):
 
 def check_sum_of_a_block(kernels):
     """A thread adds floats over short stretches only."""
-    (found,) = cases("one block: sum")
-    (launch,) = found.made.launches
+    (case,) = cases("one block: sum")
+    (launch,) = case.kernel.launches
     assert launch.grid == (1, 1, 1)
-    (y,) = found.run(kernels)
+    (y,) = case.run(kernels)
     np.testing.assert_allclose(y, LARGE_FIRST.sum(dtype=np.float64), 1e-5)
 
 
 def check_error_of_a_sum(name, kernels):
     """The error of a sum does not grow with its length."""
-    (found,) = cases(name)
-    (y,) = found.run(kernels)
-    exact = found.xs[0].sum(found.node.op.axes, np.float64, keepdims=True)
+    (case,) = cases(name)
+    (y,) = case.run(kernels)
+    exact = case.xs[0].sum(case.node.op.axes, np.float64, keepdims=True)
     assert np.abs(y - exact).max() < 1e-6 * exact.max()

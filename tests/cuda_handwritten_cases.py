@@ -108,10 +108,10 @@ def cases():
             back = MaxPool2dBackward(some, x.shape), AvgPool2dBackward(mean, x.shape)
             plain = (MaxPool2d(some), (x,)), (mean, (x,)), (back[0], (dy, at)), (back[1], (dy,))
             for i, (op, operands) in enumerate(plain):
-                given = [pack(each, lanes) for each in operands]
+                blocks = [pack(each, lanes) for each in operands]
                 if last:
-                    op = LaidOut(op, last * len(given), last * (1 + (i == 0)))
-                yield f"{op.name}-windows-{name}", op, given
+                    op = LaidOut(op, last * len(blocks), last * (1 + (i == 0)))
+                yield f"{op.name}-windows-{name}", op, blocks
     yield "max_pool2d-wide", MaxPool2d(wide), [special_pixels(F32)]
     yield "avg_pool2d-special", AvgPool2d(windows, (1, 1), True), [special_pixels(F32)]
     for dtype in ("int8", "uint8", "int64"):
@@ -165,8 +165,8 @@ def cases():
     squares = LocalResponseNorm(4000, 1e3, 0.75, 0.0)
     yield "local_response_norm-long", squares, [np.full((1, 4000, 1), 0.1, F32)]
     rows = np.broadcast_to(many[:400].reshape(2, 200, 1), (2, 200, 300)).copy()
-    put = [dy[:, :5].copy(), rows, dy[:, :200].copy()]
-    yield "put_along-many", PutAlong(1), put
+    updates = [dy[:, :5].copy(), rows, dy[:, :200].copy()]
+    yield "put_along-many", PutAlong(1), updates
     for descending in (False, True):
         x = RNG.integers(-9, 9, (3, 70, 2)).astype(F32)
         x.reshape(-1)[::7] = np.repeat([np.nan, np.inf, -np.inf, -0.0], 15)
@@ -184,24 +184,24 @@ def node_of(op, xs):
     return Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
 
 
-def made_of(op, xs):
+def case_of(op, xs):
     """Return the node, its inputs and its kernel; None if there is none."""
     node = node_of(op, xs)
     if not all(s.size for s in (*(x.spec for x in node.inputs), *node.specs)):
         return None
-    made = HANDWRITTEN[type(op)](op, node)
-    return made and (node, xs, made)
+    kernel = HANDWRITTEN[type(op)](op, node)
+    return kernel and (node, xs, kernel)
 
 
-MADE = {name: made_of(op, xs) for name, op, xs in cases()}
+KERNELS = {name: case_of(op, xs) for name, op, xs in cases()}
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(handwritten, "MAX_32_BIT_INDEX", 1)
-    wide = {f"{name}-huge": made_of(op, xs) for name, op, xs in cases() if "-float32" in name}
-MADE = {name: made for name, made in {**MADE, **wide}.items() if made}
-SOURCES = list(dict.fromkeys(made.sources[0] for _, _, made in MADE.values()))
+    wide = {f"{name}-huge": case_of(op, xs) for name, op, xs in cases() if "-float32" in name}
+KERNELS = {name: case for name, case in {**KERNELS, **wide}.items() if case}
+SOURCES = list(dict.fromkeys(kernel.sources[0] for _, _, kernel in KERNELS.values()))
 
 
-def run(library, node, xs, made, inplace=None):
+def run(library, node, xs, kernel, inplace=None):
     """Return the outputs of a kernel, and its flag."""
     rooms = [cuda_on_cpu.room(s.shape, s.dtype) for s in node.specs]
     outputs = [array for array, _ in rooms]
@@ -209,8 +209,8 @@ def run(library, node, xs, made, inplace=None):
         outputs[0][...] = xs[inplace]
         xs = [outputs[0] if i == inplace else x for i, x in enumerate(xs)]
     flag = np.zeros(1, np.int32)
-    places = [*outputs, flag] if made.range else outputs
-    cuda_on_cpu.run(library, made.launches, xs, places)
+    places = [*outputs, flag] if kernel.range else outputs
+    cuda_on_cpu.run(library, kernel.launches, xs, places)
     assert all(untouched() for _, untouched in rooms), "wrote beside its output"
     return outputs, int(flag[0])
 
@@ -219,6 +219,6 @@ def meaning(node, xs):
     """Return NumPy's results in float64, as its sums of float32 are less exact than ours."""
     wide = [x.astype(F64) if x.dtype in TOLERANCE else x for x in xs]
     with np.errstate(all="ignore"):
-        found = node.op.forward(*wide)
-        found = found if isinstance(found, tuple) else (found,)
-        return [y.astype(s.dtype) for y, s in zip(found, node.specs, strict=True)]
+        results = node.op.forward(*wide)
+        results = results if isinstance(results, tuple) else (results,)
+        return [y.astype(s.dtype) for y, s in zip(results, node.specs, strict=True)]

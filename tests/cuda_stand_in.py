@@ -78,10 +78,10 @@ class StandIn:
             self.thread.depth -= 1
 
     def __getattribute__(self, name):
-        found = object.__getattribute__(self, name)
+        value = object.__getattribute__(self, name)
         if name not in CALLS | ALLOCATING:
-            return found
-        return functools.partial(self.checked, name, found)
+            return value
+        return functools.partial(self.checked, name, value)
 
     def checked(self, name, function, *args, **named):
         """Call a function as the driver does, which refuses
@@ -191,8 +191,8 @@ class StandIn:
         self.words.append(words)
 
         def run():
-            given, results = words[: len(strides)], words[len(strides) :]
-            xs = list(map(lying_at, given, (x.spec for x in node.inputs), strides))
+            addresses, results = words[: len(strides)], words[len(strides) :]
+            xs = list(map(lying_at, addresses, (x.spec for x in node.inputs), strides))
             ys = [on_host(at, spec) for at, spec in zip(results, node.specs, strict=False)]
             try:
                 NumpyKernel(node).run(xs, ys, None)
@@ -367,9 +367,9 @@ def by_meaning(patch, device):
         if not all(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs)):
             return None
         make = HANDWRITTEN.get(type(node.op))
-        made = make and make(node.op, node)
+        handwritten = make and make(node.op, node)
         launches, strided = [device.launch_of(node, strides)], (True,) * len(strides)
-        return CudaKernel(node, launches, strided=strided, range=made and made.range)
+        return CudaKernel(node, launches, strided=strided, range=handwritten and handwritten.range)
 
     open_instead(patch, device, device.functions)
     patch.setattr(device_module, "cuda_kernel", kernel)

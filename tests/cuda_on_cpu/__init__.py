@@ -92,8 +92,8 @@ def _library(folder, sources):
 def _gpp(*arguments):
     """Run g++."""
     command = [COMPILER, *arguments]
-    done = subprocess.run(command, capture_output=True)
-    assert not done.returncode, done.stderr.decode()[:2000]
+    process = subprocess.run(command, capture_output=True)
+    assert not process.returncode, process.stderr.decode()[:2000]
 
 
 def run(kernels, launches, inputs, outputs, scratch=0):

@@ -60,17 +60,17 @@ class Library:
         return self.described[ctypes.addressof(at)]
 
     def _matmulalgogetheuristic(
-        self, handle, operation, a, b, c, d, preference, most, found, count
+        self, handle, operation, a, b, c, d, preference, max_count, algorithms, count
     ):
         assert handle.value == 1
-        _, wanted = self._of(preference)
+        _, limits = self._of(preference)
         if not self.offers(self._of(operation)[1]):
             return NOT_SUPPORTED
-        count._obj.value = min(self.algorithms, most)
+        count._obj.value = min(self.algorithms, max_count)
         for i in range(count._obj.value):
-            found[i].opaque[0] = i
-            found[i].workspace = self.workspace
-            assert self.workspace <= wanted[cublas.PREFERRED_WORKSPACE]
+            algorithms[i].opaque[0] = i
+            algorithms[i].workspace = self.workspace
+            assert self.workspace <= limits[cublas.PREFERRED_WORKSPACE]
         return 0
 
     def _matmulalgoconfiggetattribute(self, algorithm, attribute, value, size, written):
@@ -113,10 +113,10 @@ class Library:
 
 def instead(patch, **settings):
     """Let a new library stand in for cublasLt, and return it."""
-    made = Library(**settings)
-    patch.setattr(cublas, "library", lambda: made.functions)
+    library = Library(**settings)
+    patch.setattr(cublas, "library", lambda: library.functions)
     cublas.handle.cache_clear()
-    return made
+    return library
 
 
 def run(kernel, inputs, outputs):

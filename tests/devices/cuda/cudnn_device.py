@@ -62,10 +62,10 @@ class Device:
             self.listed += [engine for engine in self.engines if engine.mode == mode.name]
 
     def create_execution_plan(self, number, knobs):
-        found = [e for e in self.engines if e.choice == (number, knobs)]
-        if not found:
+        engines = [e for e in self.engines if e.choice == (number, knobs)]
+        if not engines:
             raise RuntimeError("no such\nengine")
-        self.listed += found
+        self.listed += engines
 
     def get_execution_plan_count(self):
         return len(self.listed)
@@ -135,8 +135,8 @@ def settable(monkeypatch):
 
     monkeypatch.setattr(cudnn_plan, "build", fake)
 
-    def have(*found):
-        engines[:] = found
+    def have(*replacement):
+        engines[:] = replacement
         return fake
 
     return have

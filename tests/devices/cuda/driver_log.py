@@ -37,9 +37,9 @@ class Kernels(Backend):
         if node.op.name in self.idle:
             return CudaKernel(node, [])
         launch = self.driver.launch_of(node, strides)
-        written = HANDWRITTEN.get(type(node.op))
-        made = written(node.op, node) if written else None
-        range = made.range if made else None
+        make = HANDWRITTEN.get(type(node.op))
+        handwritten = make(node.op, node) if make else None
+        range = handwritten.range if handwritten else None
         inplace = [(0,)] * len(node.inputs) if isinstance(node.op, Elementwise) else ()
         return CudaKernel(node, [launch], inplace=inplace, range=range)
 
@@ -65,13 +65,13 @@ def call(run, *inputs):
     return [y.array for y in run(inputs)], list(run.driver.log)
 
 
-def asked(log, *names):
-    """Return by name what of these a driver was asked for, in order."""
+def entries(log, *names):
+    """Return the names in a log of calls that are among these, in order."""
     return [name for name, *_ in map(str.split, log) if name in names]
 
 
 def natives(log):
-    return asked(log, "launch", "launch_graph")
+    return entries(log, "launch", "launch_graph")
 
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)

@@ -33,10 +33,10 @@ class Foreign(np.lib.mixins.NDArrayOperatorsMixin):
     def __getattr__(self, name):
         if name.startswith("__array_"):  # NumPy's ways to the memory, without __array__
             raise AttributeError(name)
-        found = getattr(self.array, name)
-        if not callable(found):
-            return foreign(found)
-        return lambda *xs, **named: called(name, lambda _, *xs: found(*xs, **named), self, *xs)
+        attribute = getattr(self.array, name)
+        if not callable(attribute):
+            return foreign(attribute)
+        return lambda *xs, **named: called(name, lambda _, *xs: attribute(*xs, **named), self, *xs)
 
     def __bool__(self):
         return bool(self.array)
@@ -52,16 +52,16 @@ class Foreign(np.lib.mixins.NDArrayOperatorsMixin):
 
 def called(name, function, *xs, **named):
     """Call a function of NumPy's; note it unless it takes no kernel of CuPy's own."""
-    given = own(xs)
-    made = function(*given, **own(named))
-    arrays = [x for x in given if isinstance(x, np.ndarray)]
-    is_view = isinstance(made, np.ndarray) and any(np.may_share_memory(made, x) for x in arrays)
+    operands = own(xs)
+    result = function(*operands, **own(named))
+    arrays = [x for x in operands if isinstance(x, np.ndarray)]
+    is_view = isinstance(result, np.ndarray) and any(np.may_share_memory(result, x) for x in arrays)
     if not is_view and arrays[0].size and name not in ("view", "zeros_like"):
         name = {"reshape": "copy", "astype": "copy"}.get(name, name)
         axes = max([0, *map(axes_of, arrays)]) * (name != "matmul")  # which is cuBLAS's
-        dtypes = dict.fromkeys(x.dtype for x in (*arrays, made) if isinstance(x, np.ndarray))
+        dtypes = dict.fromkeys(x.dtype for x in (*arrays, result) if isinstance(x, np.ndarray))
         COMPILED.add((name, axes, *dtypes))
-    return foreign(made)
+    return foreign(result)
 
 
 def axes_of(x):

@@ -63,24 +63,24 @@ def launched(source, target, blocks):
 
 
 COPIES = [*copies("float32"), *copies("bfloat16")]
-MADE = list(itertools.starmap(launched, COPIES))
+LAUNCHES = list(itertools.starmap(launched, COPIES))
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(handwritten, "MAX_32_BIT_INDEX", 1)
     HUGE = list(itertools.starmap(launched, COPIES))
-SOURCES = {launch.source for launch in (*MADE, *HUGE)}
+SOURCES = {launch.source for launch in (*LAUNCHES, *HUGE)}
 
 
 def places(outer, inner, blocks):
     """Return which element of an operand, counted from 1, each one that cuDNN has is; 0: none."""
     numbers = 1 + np.arange(np.prod(outer)).reshape(outer)
     (above, before), (h, w), (down, across) = blocks.padding, blocks.size, blocks.stride
-    found = np.zeros(inner, int)
+    numbers_inside = np.zeros(inner, int)
     for n, k, i, j in np.ndindex(inner):
         channel, pixel = divmod(k, h * w)
         at = n, channel, i * down + pixel // w - above, j * across + pixel % w - before
         if all(0 <= x < size for x, size in zip(at, outer, strict=True)):
-            found[n, k, i, j] = numbers[at]
-    return found
+            numbers_inside[n, k, i, j] = numbers[at]
+    return numbers_inside
 
 
 def lying(array, tensor: Tensor):
@@ -90,26 +90,26 @@ def lying(array, tensor: Tensor):
 
 
 @needs_gpp
-@pytest.mark.parametrize("launches", [MADE, HUGE], ids=["32 bits", "64 bits"])
+@pytest.mark.parametrize("launches", [LAUNCHES, HUGE], ids=["32 bits", "64 bits"])
 def test_what_both_have_is_copied_and_other_channels_are_zero(build_cuda, launches):
     texts = build_cuda(SOURCES)
     rng = np.random.default_rng(0)
     for (source, target, blocks), launch in zip(COPIES, launches, strict=True):
         bits = {"float32": np.uint32, "bfloat16": np.uint16}[source.dtype]
-        given = rng.integers(1, 1 << 16, np.prod(source.shape), bits)
-        made, untouched = cuda_on_cpu.room((np.prod(target.shape),), bits)
-        cuda_on_cpu.run(texts, [launch], [given], [made])
-        wanted = np.zeros(target.shape, bits)
+        values = rng.integers(1, 1 << 16, np.prod(source.shape), bits)
+        copy, untouched = cuda_on_cpu.room((np.prod(target.shape),), bits)
+        cuda_on_cpu.run(texts, [launch], [values], [copy])
+        expected = np.zeros(target.shape, bits)
         before, after = source.shape[1], target.shape[1]
         same = before == after and target.has_layout_of(channels_last(target.shape))
         if after > before or same:
             at = places(source.shape, target.shape, blocks)
-            wanted[at > 0] = lying(given, source).flat[at[at > 0] - 1]
+            expected[at > 0] = lying(values, source).flat[at[at > 0] - 1]
         else:
             at = places(target.shape, source.shape, blocks)
-            assert (np.sort(at[at > 0]) == 1 + np.arange(wanted.size)).all()
-            wanted.flat[at[at > 0] - 1] = lying(given, source)[at > 0]
-        np.testing.assert_array_equal(lying(made, target), wanted)
+            assert (np.sort(at[at > 0]) == 1 + np.arange(expected.size)).all()
+            expected.flat[at[at > 0] - 1] = lying(values, source)[at > 0]
+        np.testing.assert_array_equal(lying(copy, target), expected)
         assert untouched()
 
 

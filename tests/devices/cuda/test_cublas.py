@@ -41,7 +41,7 @@ def problems(tf32=False, fast_math=False):
     return CudaProblems(None, Workbench(), exactness)
 
 
-def made(node, steps, exactness=EXACT, policy=ALL):
+def first_kernel(node, steps, exactness=EXACT, policy=ALL):
     offered = cublas_kernel.candidates(Arrangement(node, steps, ()), 0, exactness)
     return first_allowed(offered, policy)
 
@@ -54,14 +54,14 @@ def check(xs, op=None, exactness=EXACT, copied=()):
     """Compute a product of views, `copied` of which have to be contiguous; return its kernel."""
     node = node_of(xs, op)
     policy = Policy(precision="tf32" if exactness.tf32 else "float32")
-    kernel = made(node, [x.strides for x in xs], exactness, policy)
+    kernel = first_kernel(node, [x.strides for x in xs], exactness, policy)
     assert [i for i in range(len(xs)) if not kernel.reads_strided(i)] == [
         *copied,
         *range(2, len(xs)),
     ]
-    given = [x if kernel.reads_strided(i) else np.ascontiguousarray(x) for i, x in enumerate(xs)]
+    operands = [x if kernel.reads_strided(i) else np.ascontiguousarray(x) for i, x in enumerate(xs)]
     y = np.full(node.shape, np.nan, node.dtype)
-    cublas_library.run(kernel, given, [y])
+    cublas_library.run(kernel, operands, [y])
     wide = node.op.forward(*(x.astype(np.float64) for x in xs))
     tolerance = {2: 2e-2, 4: 1e-5, 8: 1e-12}[node.dtype.itemsize]
     np.testing.assert_allclose(y.astype(np.float64), wide, rtol=tolerance, atol=tolerance)
@@ -116,7 +116,7 @@ def test_threads_that_share_a_product_each_add_their_own_bias(library, monkeypat
 
     monkeypatch.setitem(library.functions, "Matmul", matmul)
     xs = [np.zeros((6, 5), np.float32), np.zeros((5, 7), np.float32), np.zeros(7, np.float32)]
-    kernel = made(node_of(xs), [x.strides for x in xs])
+    kernel = first_kernel(node_of(xs), [x.strides for x in xs])
 
     def call(number):
         y = np.empty((6, 7), np.float32)
@@ -179,7 +179,7 @@ def test_leading_axes_broadcast_with_a_call_for_each_element_beyond_one_axis_or_
     shapes = (*first, 4, 5), (*second, 5, 7)
     node = node_of([np.empty(s, np.float32) for s in shapes])
     xs = [rng.normal(size=s).astype(np.float32) for s in shapes]
-    kernel = made(node, [x.strides for x in xs])
+    kernel = first_kernel(node, [x.strides for x in xs])
     y = np.empty(node.shape, np.float32)
     cublas_library.run(kernel, xs, [y])
     np.testing.assert_allclose(y, np.matmul(*xs), rtol=1e-5, atol=1e-5)
@@ -274,7 +274,7 @@ def test_every_candidate_is_measured_and_found_again_by_its_name(
 def test_the_first_candidate_is_cublass_first_choice_within_the_limit_on_its_workspace(monkeypatch):
     cublas_library.instead(monkeypatch, workspace=1000)
     node, steps = product("rows", "rows")
-    kernel = made(node, steps)
+    kernel = first_kernel(node, steps)
     assert kernel.name == "cublas algorithm 60 {tile: 5}"
     assert kernel.scratch == 1000 + 256
     xs = [np.ones(x.shape, np.float32) for x in node.inputs]
@@ -295,12 +295,12 @@ def test_what_cublas_cannot_multiply_has_no_candidates(library, monkeypatch):
         node = Matmul()(input("x", shape, dtype), input("y", (5, 2), dtype))
         assert problems().product(node) is None
     cublas_library.instead(monkeypatch, offers=lambda operation: False)
-    assert made(*product("rows", "rows")) is None
+    assert first_kernel(*product("rows", "rows")) is None
 
 
 def test_a_call_that_cublas_refuses_is_an_error(library, monkeypatch):
     node, steps = product("rows", "rows")
-    kernel = made(node, steps)
+    kernel = first_kernel(node, steps)
     xs, y = [np.ones(x.shape, np.float32) for x in node.inputs], np.empty(node.shape, np.float32)
     for result, error in ((15, cublas.KernelFailed), (13, cublas.DeviceError)):
         library.functions["Matmul"] = lambda *_, result=result: result

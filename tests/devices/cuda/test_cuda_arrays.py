@@ -12,7 +12,7 @@ from minigraph.graph import constant
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray
-from driver_log import X, asked, bind, call
+from driver_log import X, bind, call, entries
 
 from minigraph.devices.cuda import calls
 from minigraph.devices.cuda.staging import copy_of
@@ -28,13 +28,13 @@ def aligned(array, offset=0):
     """Return a copy so many bytes after a multiple of 256."""
     memory = np.zeros(array.nbytes + 512, np.uint8)
     begin = -memory.ctypes.data % 256 + offset
-    made = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
-    made[...] = array
-    return made
+    copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def actions(log):
-    return asked(log, "launch", "launch_graph", "copy", "upload")
+    return entries(log, "launch", "launch_graph", "copy", "upload")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_arrays_are_used_where_they_are_if_copies_take_longer_than_launches(
 def test_a_kernel_reads_and_writes_the_callers_arrays_and_the_streams_wait_for_one_another(direct):
     x = mg.input("x", (2, 3))
     run = bind([x], [ops.tanh(x)])
-    held = len(run.driver.held)
+    allocations = len(run.driver.held)
     results = []
     for scale in range(4):
         value = DeviceArray(aligned(X * scale))
@@ -72,7 +72,7 @@ def test_a_kernel_reads_and_writes_the_callers_arrays_and_the_streams_wait_for_o
         ]
     for scale, y in enumerate(results):  # no call has overwritten what another has returned
         np.testing.assert_allclose(y.array, np.tanh(X * scale), rtol=1e-6)
-    assert len(run.driver.held) == held
+    assert len(run.driver.held) == allocations
     assert (run.launches, run.syncs, run.driver.graphs) == (1, 0, [])
 
 
@@ -130,7 +130,7 @@ def test_inputs_that_have_to_be_copied_get_room_when_they_first_come(direct):
         (y,), log = call(run, first, second)
         one, two = (getattr(value, "array", value) for value in (first, second))
         np.testing.assert_array_equal(y, one - two)
-        rooms.append([entry for entry in log if asked([entry], "synchronize", "allocate")])
+        rooms.append([entry for entry in log if entries([entry], "synchronize", "allocate")])
     waits = "synchronize compute"
     assert rooms == [[], [waits, "allocate 512"], [waits, "allocate 1024"], []]
 
@@ -157,13 +157,13 @@ def test_an_output_that_no_kernel_can_write_where_it_goes_is_copied(direct, retu
     results = []
     for scale in (1, 2, 3):
         expected = returned(np, X * scale, w.numpy())
-        found, log = call(run, DeviceArray(aligned(X * scale)))
-        done = [action for action in actions(log) if action != "launch"]
-        assert done[: len(copies)] == copies and len(done) <= len(copies) + 1  # w's new value
-        results += zip(found, expected, strict=True)
-    for found, expected in results:
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert len({id(found) for found, _ in results}) == len(results)
+        actual, log = call(run, DeviceArray(aligned(X * scale)))
+        moves = [action for action in actions(log) if action != "launch"]
+        assert moves[: len(copies)] == copies and len(moves) <= len(copies) + 1  # w's new value
+        results += zip(actual, expected, strict=True)
+    for actual, expected in results:
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    assert len({id(actual) for actual, _ in results}) == len(results)
 
 
 def test_an_update_may_be_what_is_read_or_returned_where_it_is(direct):
@@ -173,9 +173,9 @@ def test_an_update_may_be_what_is_read_or_returned_where_it_is(direct):
     run = bind([x], [y], [(w, y), (v, x)])
     total = 0
     for scale in (1, 2, 3):
-        (found,), log = call(run, DeviceArray(aligned(X * scale)))
+        (actual,), log = call(run, DeviceArray(aligned(X * scale)))
         total = total + np.tanh(X * scale)
-        for value, expected in ((found, total), (w.numpy(), total), (v.numpy(), X * scale)):
+        for value, expected in ((actual, total), (w.numpy(), total), (v.numpy(), X * scale)):
             np.testing.assert_allclose(value, expected, rtol=1e-6)
         assert actions(log)[-4:] == ["launch"] * 2 + ["copy"] * 2
 
@@ -186,10 +186,10 @@ def test_what_numpy_does_and_a_profile_use_arrays_where_they_are_too(direct):
     run = bind([x], [y, ops.tanh(y)], by_numpy=("exp",))
     value = DeviceArray(aligned(X))
     for outputs in (run([value]), run.profile([value])[0], run([value])):
-        for found, expected in zip(outputs, [np.exp(X), np.tanh(np.exp(X))], strict=True):
-            np.testing.assert_allclose(found.array, expected, rtol=1e-6)
+        for actual, expected in zip(outputs, [np.exp(X), np.tanh(np.exp(X))], strict=True):
+            np.testing.assert_allclose(actual.array, expected, rtol=1e-6)
     assert (run.launches, run.syncs) == (1, 1)
-    assert not asked(run.driver.log, "copy")
+    assert not entries(run.driver.log, "copy")
 
 
 def test_a_call_that_ends_in_the_middle_leaves_the_parameters_as_the_device_has_them():

@@ -21,7 +21,7 @@ pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
 import cublas_library
 from cuda_stand_in import DeviceArray, StandIn, open_instead
-from driver_log import asked
+from driver_log import entries
 from small_functions import real
 
 from minigraph import options
@@ -48,14 +48,14 @@ class Device(StandIn):
 
 @pytest.fixture
 def device(monkeypatch, build_cuda):
-    made = Device()
+    device = Device()
 
     def load(sources, driver, on_disk):
         driver.kernels |= build_cuda(sources)
         return {source.name: source.name for source in sources}
 
-    open_instead(monkeypatch, made, load)
-    return made
+    open_instead(monkeypatch, device, load)
+    return device
 
 
 def network():
@@ -91,8 +91,8 @@ def test_a_network_trains_as_on_the_cpu(device, trained_on_the_cpu, level):
     losses, parameters, step = trained("cuda", level)
     expected, wanted, _ = trained_on_the_cpu
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
-    for found, value in zip(parameters, wanted, strict=True):
-        assert np.abs(found - value).mean() < 1e-3
+    for actual, value in zip(parameters, wanted, strict=True):
+        assert np.abs(actual - value).mean() < 1e-3
     assert step.report().device == "cuda:0"
 
 
@@ -108,8 +108,8 @@ def test_arrays_of_the_device_come_in_any_dtype_and_with_gaps(device, dtype):
         values[0, 0, 0],
     ):
         value = np.broadcast_to(value, x.shape)
-        (found,) = [on_host(step(DeviceArray(value)))]
-        np.testing.assert_array_equal(found, value.astype(np.float32) * 2)
+        (result,) = [on_host(step(DeviceArray(value)))]
+        np.testing.assert_array_equal(result, value.astype(np.float32) * 2)
 
 
 def test_a_number_that_does_not_fit_into_an_inputs_dtype_is_named(device):
@@ -141,8 +141,8 @@ def test_attention_by_a_library_gives_what_it_does_on_the_cpu(device, monkeypatc
     )
     products = step.report().makers["cublas"]
     assert products > 4 and not step.report().numpy
-    for found, wanted in zip(map(on_host, step(value)), expected(value), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    for actual, wanted in zip(map(on_host, step(value)), expected(value), strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-5)
     assert len(library.calls) == products
 
 
@@ -181,7 +181,7 @@ def test_a_direct_function_reads_and_writes_arrays_of_the_device_that_are_contig
         np.testing.assert_allclose(
             step(first, second).array, np.tanh(rows.T) * rows.T, rtol=1e-5, atol=1e-6
         )
-        copies = asked(device.log, "copy")
+        copies = entries(device.log, "copy")
         assert len(copies) == isinstance(second, np.ndarray)  # from its landing place
     assert step.report().launches == 1 and device.graphs == []
 
@@ -193,8 +193,8 @@ def test_rows_are_taken_wherever_their_table_begins(device):
     for first in (0, 1):
         rows = ops.reshape(x[first : first + 64], (4, 16))
         step = cg.compile([x, places], ops.take(rows, places, 0))
-        wanted = values[first : first + 64].reshape(4, 16)[at]
-        np.testing.assert_array_equal(on_host(step(values, at)), wanted)
+        expected = values[first : first + 64].reshape(4, 16)[at]
+        np.testing.assert_array_equal(on_host(step(values, at)), expected)
 
 
 def test_a_candidate_runs_alone_on_arrays_of_the_device(device):
@@ -220,10 +220,10 @@ def test_functions_on_both_devices_see_the_value_that_a_parameter_has(device):
 
 
 def test_nvrtc_is_loaded_before_cudnn_which_looks_for_it_by_name_only(monkeypatch):
-    done = []
+    order = []
     monkeypatch.setattr(device_module, "Driver", lambda ordinal: StandIn())
-    monkeypatch.setattr(device_module.nvrtc, "nvrtc_version", lambda: done.append("nvrtc"))
+    monkeypatch.setattr(device_module.nvrtc, "nvrtc_version", lambda: order.append("nvrtc"))
     monkeypatch.setattr(device_module.cublas, "handle", lambda ordinal: None)
-    monkeypatch.setattr(device_module.cudnn, "create_handle", lambda: done.append("handle"))
+    monkeypatch.setattr(device_module.cudnn, "create_handle", lambda: order.append("handle"))
     device_module._open_device.__wrapped__(0)
-    assert done == ["nvrtc", "handle"]
+    assert order == ["nvrtc", "handle"]

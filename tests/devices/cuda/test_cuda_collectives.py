@@ -140,16 +140,16 @@ def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(build_cuda
             parts[1, 2, 3] = np.nan
         combine = {"max": np.maximum, "sum": np.add}[node.op.combines]
         with np.errstate(invalid="ignore"):
-            wanted = combine(combine(parts[0], parts[1]), parts[2])
+            expected = combine(combine(parts[0], parts[1]), parts[2])
         memory, y = np.zeros(scratch + 64, np.uint8), np.zeros((3, 5), node.dtype)
         at = -memory.ctypes.data % 64
         memory[at : at + parts.nbytes] = np.frombuffer(parts.tobytes(), np.uint8)
         for launch in launches:
             words = launch.words([0], [y.ctypes.data], memory.ctypes.data + at)
             sizes = [(ctypes.c_uint * 3)(*size) for size in (launch.grid, launch.block)]
-            told = np.array(words, np.int64)
-            assert not kernels[launch.source.name](ctypes.c_void_p(told.ctypes.data), *sizes)
-        np.testing.assert_array_equal(y.astype("float64"), wanted.astype("float64"))
+            argument = np.array(words, np.int64)
+            assert not kernels[launch.source.name](ctypes.c_void_p(argument.ctypes.data), *sizes)
+        np.testing.assert_array_equal(y.astype("float64"), expected.astype("float64"))
 
 
 def test_missing_nccl_is_an_error_that_names_the_package(monkeypatch):
@@ -175,7 +175,7 @@ def test_an_mpi_for_one_thread_will_not_do():
 
 
 @pytest.mark.parametrize(
-    ("variables", "devices", "found"),
+    ("variables", "devices", "ordinal"),
     [
         ({"MPI_LOCALRANKID": "2"}, 4, 0),  # which no launcher has set
         ({"PMI_RANK": "6", "MPI_LOCALRANKID": "2"}, 4, 2),
@@ -185,14 +185,14 @@ def test_an_mpi_for_one_thread_will_not_do():
     ],
 )
 def test_each_process_of_a_machine_takes_a_device_of_its_own(
-    monkeypatch, variables, devices, found
+    monkeypatch, variables, devices, ordinal
 ):
     monkeypatch.setattr(device_module, "device_count", lambda: devices)
     for name in ("PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert device_module.ordinal(None) == found
+    assert device_module.ordinal(None) == ordinal
     assert device_module.ordinal(1) == 1
 
 

@@ -45,8 +45,8 @@ def kernels_of(driver):
 def sources(*functions):
     x = mg.input("x", (100,))
     nodes = [function(x) for function in functions]
-    found = [generated_kernel(node, [x.spec.strides]) for node in nodes]
-    return [launch.source for each in found for launch in each.launches]
+    kernels = [generated_kernel(node, [x.spec.strides]) for node in nodes]
+    return [launch.source for each in kernels for launch in each.launches]
 
 
 @pytest.fixture
@@ -63,29 +63,29 @@ def begin(monkeypatch, tmp_path):
 
 
 def test_a_kernel_is_compiled_once_a_process_and_once_a_machine(begin):
-    wanted, driver = sources(ops.exp, ops.tanh), Driver()
-    first = kernels_of(driver).functions(wanted, True)
-    assert kernels_of(driver).functions(wanted, True) == first
+    texts, driver = sources(ops.exp, ops.tanh), Driver()
+    first = kernels_of(driver).functions(texts, True)
+    assert kernels_of(driver).functions(texts, True) == first
     assert mg.jit.stats() == KernelStats(compilations=2, memory_hits=2, disk_hits=0, loads=2)
     begin()
-    assert kernels_of(driver).functions(wanted, True) == first
+    assert kernels_of(driver).functions(texts, True) == first
     assert mg.jit.stats() == KernelStats(compilations=0, memory_hits=0, disk_hits=2, loads=2)
 
 
 def test_a_second_device_loads_what_the_first_has_compiled(begin):
-    wanted, other = sources(ops.exp), Driver("cuda:1")
-    kernels_of(Driver()).functions(wanted, True)
-    kernels_of(other).functions(wanted, True)
-    assert other.loaded == [wanted[0].name]
+    texts, other = sources(ops.exp), Driver("cuda:1")
+    kernels_of(Driver()).functions(texts, True)
+    kernels_of(other).functions(texts, True)
+    assert other.loaded == [texts[0].name]
     assert mg.jit.stats() == KernelStats(compilations=1, memory_hits=0, disk_hits=1, loads=2)
 
 
 def test_another_architecture_compiles_again(begin, monkeypatch):
-    wanted = sources(ops.exp)
-    kernels_of(Driver()).functions(wanted, True)
+    texts = sources(ops.exp)
+    kernels_of(Driver()).functions(texts, True)
     begin()
     monkeypatch.setattr(Driver, "arch", "sm_80")
-    kernels_of(Driver()).functions(wanted, True)
+    kernels_of(Driver()).functions(texts, True)
     assert mg.jit.stats().compilations == 1
 
 
@@ -109,6 +109,6 @@ def test_sources_are_kept_if_the_user_asks(begin, monkeypatch, tmp_path):
     monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")
     begin()
     kernels_of(Driver()).functions(sources(ops.exp))
-    (kept,) = (tmp_path / "work").iterdir()
-    assert sources(ops.exp)[0].name in kept.read_text()
+    (source,) = (tmp_path / "work").iterdir()
+    assert sources(ops.exp)[0].name in source.read_text()
     assert mg.jit.stats().compilations == 1

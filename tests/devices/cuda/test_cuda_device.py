@@ -55,9 +55,9 @@ class OnDevice:
         """Return memory with the bytes of an array, and how much further it is than the array."""
         memory = self.driver.allocate(root.nbytes + ALIGNED)
         at = root.ctypes.data
-        place = memory.data.ptr + (at - memory.data.ptr) % ALIGNED
-        self.driver.upload(place, root, self.driver.compute)
-        return memory, place - at
+        address = memory.data.ptr + (at - memory.data.ptr) % ALIGNED
+        self.driver.upload(address, root, self.driver.compute)
+        return memory, address - at
 
     def run(self, kernels, launches, inputs, outputs, scratch=0):
         driver = self.driver
@@ -77,8 +77,8 @@ class OnDevice:
                     self.arguments(launch.words(*addresses, room.data.ptr)),
                 )
             for root in map(whole, outputs):
-                place = root.ctypes.data + copies[id(root)][1]
-                driver.download(root, place, driver.compute)
+                address = root.ctypes.data + copies[id(root)][1]
+                driver.download(root, address, driver.compute)
             driver.synchronize(driver.compute)
 
 
@@ -89,9 +89,9 @@ def kernels(request):
     specs = [getattr(item, "callspec", None) for item in request.session.items]
     run = {spec.params.get("name") for spec in specs if spec} | {"one block: sum"}
     names = [name for name in generated.CASES if name in run]
-    made = OnDevice(backend, [*generated.sources(names), *handwritten.SOURCES])
+    device = OnDevice(backend, [*generated.sources(names), *handwritten.SOURCES])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_on_cpu, "run", made.run)
+        patch.setattr(cuda_on_cpu, "run", device.run)
         yield
 
 
@@ -103,8 +103,8 @@ AGREEING = (
 
 @generated.of(*AGREEING)
 def test_a_generated_kernel_agrees_with_numpy(name, kernels):
-    for found in generated.cases(name):
-        found.check(kernels, lambda got, want: close(got, want, tolerance(want)))
+    for case in generated.cases(name):
+        case.check(kernels, lambda got, expected: close(got, expected, tolerance(expected)))
 
 
 def flushed(x):
@@ -113,39 +113,39 @@ def flushed(x):
     return np.where(tiny, np.copysign(np.zeros_like(x), x), x) if np.any(tiny) else x
 
 
-def nearly(got, want):
+def nearly(actual, expected):
     """Equal to a few roundings of the element, or of 1 where it is small."""
-    assert (got.shape, got.dtype) == (want.shape, want.dtype)
-    if kind(want.dtype) != "f":
-        np.testing.assert_array_equal(got, want)
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    if kind(expected.dtype) != "f":
+        np.testing.assert_array_equal(actual, expected)
         return
-    finite = np.isfinite(want)
-    np.testing.assert_array_equal(got[~finite], want[~finite])
-    relative, absolute = (1e-4, 1e-6) if want.dtype == F32 else (1e-12, 1e-14)
-    np.testing.assert_allclose(got[finite], want[finite], relative, absolute)
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(actual[~finite], expected[~finite])
+    relative, absolute = (1e-4, 1e-6) if expected.dtype == F32 else (1e-12, 1e-14)
+    np.testing.assert_allclose(actual[finite], expected[finite], relative, absolute)
 
 
 @generated.of("elementwise")
 def test_an_op_agrees_with_numpy_at_special_values(name, kernels):
-    (found,) = generated.cases(name)
+    (case,) = generated.cases(name)
     with np.errstate(all="ignore"):
-        xs = [*map(flushed, found.xs)]
-    generated.Case(found.node.op, *xs).check(kernels, nearly)
+        xs = [*map(flushed, case.xs)]
+    generated.Case(case.node.op, *xs).check(kernels, nearly)
 
 
-@pytest.mark.parametrize("name", handwritten.MADE)
+@pytest.mark.parametrize("name", handwritten.KERNELS)
 def test_a_written_kernel_agrees_with_numpy(name, kernels):
-    node, xs, made = handwritten.MADE[name]
-    ys, flag = handwritten.run(None, node, xs, made)
+    node, xs, kernel = handwritten.KERNELS[name]
+    ys, flag = handwritten.run(None, node, xs, kernel)
     assert flag == 0
-    for y, wanted in zip(ys, handwritten.meaning(node, xs), strict=True):
-        close(y, wanted, tolerance(wanted))
+    for y, expected in zip(ys, handwritten.meaning(node, xs), strict=True):
+        close(y, expected, tolerance(expected))
 
 
 @generated.of("random")
 def test_random_bits_are_those_of_the_cpu(name, kernels):
-    (found,) = generated.cases(name)
-    found.check(kernels, np.testing.assert_array_equal)
+    (case,) = generated.cases(name)
+    case.check(kernels, np.testing.assert_array_equal)
 
 
 @generated.of("accuracy")
@@ -211,12 +211,12 @@ PLAIN = {"graph_opt_level": 1, "autotune": "off"}
 def compiled():
     """Let all kernels of the cases but cuDNN's be compiled at once, which is much faster."""
     cheap = [n for n in CASES if "conv2d" not in n and "matmul" not in n]
-    for made in (
+    for graphs in (
         [expressions(name) for name in cheap],
         [gradients(name) for name in cheap if name in DIFFERENTIABLE],
     ):
         inputs, results = (
-            list(itertools.chain.from_iterable(xs)) for xs in zip(*made, strict=True)
+            list(itertools.chain.from_iterable(xs)) for xs in zip(*graphs, strict=True)
         )
         with contextlib.suppress(mg.GraphError):  # which the case itself tells
             mg.comp_graph("cuda", PLAIN).compile(inputs, results)
@@ -224,10 +224,10 @@ def compiled():
 
 def agree(inputs, results, xs, limit=1):
     """A function on the device gives what NumPy does, to `limit` times the usual tolerance."""
-    found = mg.comp_graph("cuda", PLAIN).compile(inputs, results)(*xs)
+    actual = mg.comp_graph("cuda", PLAIN).compile(inputs, results)(*xs)
     with np.errstate(all="ignore"):
         expected = Graph(inputs, tuple(results))(*xs)
-    for y, wanted in zip(map(on_host, found), expected, strict=True):
+    for y, wanted in zip(map(on_host, actual), expected, strict=True):
         close(y, wanted, limit * tolerance(wanted))
 
 
@@ -248,9 +248,9 @@ def test_what_is_dropped_is_what_the_cpu_drops_and_has_no_gradient():
     ys = [y, *mg.grad((ops.dropout(x, 0.25) * 3).sum(), [x])]
     for level in (0, 3):
         options = {"seed": 3, "graph_opt_level": level}
-        found = [mg.comp_graph(name, options).compile([x], ys) for name in ("cuda", "cpu")]
+        steps = [mg.comp_graph(name, options).compile([x], ys) for name in ("cuda", "cpu")]
         for _ in range(3):
-            for one, two in zip(*(map(on_host, step(value)) for step in found), strict=True):
+            for one, two in zip(*(map(on_host, step(value)) for step in steps), strict=True):
                 np.testing.assert_array_equal(one, two)
 
 
@@ -259,8 +259,8 @@ def test_random_graphs_compute_their_meaning_at_every_level(level):
     for first in range(0, 90, 30):
         meaning = Meaning([RandomGraph(seed) for seed in range(first, first + 30)])
         options = {"graph_opt_level": level, "autotune": "off"}
-        found = meaning.call(meaning.compiled("cuda", options))
-        meaning.check(list(map(on_host, found)), f"on the GPU at level {level}")
+        results = meaning.call(meaning.compiled("cuda", options))
+        meaning.check(list(map(on_host, results)), f"on the GPU at level {level}")
 
 
 # ---------------------------------------------------------------- arrays

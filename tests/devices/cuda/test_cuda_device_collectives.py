@@ -27,13 +27,13 @@ ALONE: list[Collective] = [
 @pytest.mark.parametrize("op", ALONE, ids=str)
 def test_one_process_gets_back_what_it_gives_also_from_a_graph(op, level):
     inputs = [mg.input(np.dtype(dtype).name, (300, 7), dtype) for dtype in DTYPES]
-    given = [np.arange(2100).reshape(300, 7).astype(x.dtype) for x in inputs]
+    arrays = [np.arange(2100).reshape(300, 7).astype(x.dtype) for x in inputs]
     step = mg.comp_graph("cuda", {"graph_opt_level": level}).compile(
         inputs, [op(ops.abs(x)) + 1 for x in inputs]
     )
     for _ in range(4):
-        for found, x in zip(step(*given), given, strict=True):
-            np.testing.assert_array_equal(on_host(found), np.abs(x) + 1)
+        for result, x in zip(step(*arrays), arrays, strict=True):
+            np.testing.assert_array_equal(on_host(result), np.abs(x) + 1)
     assert step.report().launches == 1
 
 

@@ -43,10 +43,10 @@ def test_cudnn_convolves_in_every_layout(name, dtype):
         rng = np.random.default_rng(0)
         xs = [rng.normal(size=x.shape).astype(as_dtype(dtype)) for x in node.inputs]
         step = mg.comp_graph("cuda", {"autotune": "off"}).compile(node.inputs, node)
-        ((_, made, _),) = step.report().steps
-        assert made.startswith("cudnn"), f"{node.op} is computed by {made}"
-        wanted = node.op.forward(*(x.astype(np.float64) for x in xs)).astype(node.dtype)
-        close(on_host(step(*xs)), wanted, tolerance(wanted))
+        ((_, maker, _),) = step.report().steps
+        assert maker.startswith("cudnn"), f"{node.op} is computed by {maker}"
+        expected = node.op.forward(*(x.astype(np.float64) for x in xs)).astype(node.dtype)
+        close(on_host(step(*xs)), expected, tolerance(expected))
 
 
 def turned(x):
@@ -100,24 +100,24 @@ def multiplied(name, dtype, following=lambda z: z, **options):
     first, second = meaning(*(x.astype(np.float64) for x in xs))
     for _ in range(2):
         step(*xs)
-    found = on_host(step(*xs)).astype(np.float64)  # of a graph
-    return step, found, first @ second, np.abs(first) @ np.abs(second)
+    product = on_host(step(*xs)).astype(np.float64)  # of a graph
+    return step, product, first @ second, np.abs(first) @ np.abs(second)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_cublas_multiplies(name, dtype):
     """As exactly as the dtype allows: factors of float32 are not rounded to tf32."""
-    step, found, wanted, size = multiplied(name, dtype)
+    step, actual, expected, size = multiplied(name, dtype)
     report = step.report()
     assert report.makers["cublas"] == 1 and not report.numpy
-    assert (np.abs(found - wanted) <= ROUNDING[dtype] * size + 1e-30).all()
+    assert (np.abs(actual - expected) <= ROUNDING[dtype] * size + 1e-30).all()
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_in_tf32_are_nearly_right(name):
-    _, found, wanted, size = multiplied(name, "float32", precision="tf32")
-    assert (np.abs(found - wanted) <= ROUNDING["tf32"] * size).all()
+    _, actual, expected, size = multiplied(name, "float32", precision="tf32")
+    assert (np.abs(actual - expected) <= ROUNDING["tf32"] * size).all()
 
 
 @pytest.mark.parametrize("fast_math", [False, True])
@@ -126,14 +126,14 @@ def test_a_bias_and_an_activation_follow_a_product(dtype, fast_math):
     for name, activation in (("plain", ops.relu), ("odd", ops.relu), ("plain", ops.tanh)):
         columns = PRODUCTS[name][1][1]
         bias = np.linspace(-3, 3, columns).astype(as_dtype(dtype))
-        step, found, wanted, size = multiplied(
+        step, actual, expected, size = multiplied(
             *(name, dtype, lambda z, bias=bias, f=activation: f(z + bias)),
             **{"graph_opt_level": 3, "graph_opt.fast_math": fast_math},
         )
         assert len(step.report().steps) == 1
-        wanted = wanted + bias.astype(np.float64)
-        wanted = np.maximum(wanted, 0) if activation is ops.relu else np.tanh(wanted)
-        assert (np.abs(found - wanted) <= ROUNDING[dtype] * (size + 3)).all()
+        expected = expected + bias.astype(np.float64)
+        expected = np.maximum(expected, 0) if activation is ops.relu else np.tanh(expected)
+        assert (np.abs(actual - expected) <= ROUNDING[dtype] * (size + 3)).all()
 
 
 require()

@@ -22,15 +22,15 @@ def of_the_cpu():
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_losses_follow_those_of_the_cpu(level, of_the_cpu):
-    found, step = losses("cuda", graph_opt_level=level, autotune="off")
-    np.testing.assert_allclose(found, of_the_cpu, rtol=1e-3)
+    actual, step = losses("cuda", graph_opt_level=level, autotune="off")
+    np.testing.assert_allclose(actual, of_the_cpu, rtol=1e-3)
     assert (step.report().launches, step.report().syncs) == (1, 0)
 
 
 @pytest.mark.parametrize("level", [2, 3])
 def test_losses_of_a_tuned_step_follow_those_of_the_cpu(level, of_the_cpu):
-    found, step = losses("cuda", graph_opt_level=level, autotune="tune", budget=15.0)
-    np.testing.assert_allclose(found, of_the_cpu, rtol=1e-3)
+    actual, step = losses("cuda", graph_opt_level=level, autotune="tune", budget=15.0)
+    np.testing.assert_allclose(actual, of_the_cpu, rtol=1e-3)
     assert (step.report().launches, step.report().syncs) == (1, 0)
 
 
@@ -39,8 +39,8 @@ def test_losses_of_a_tuned_step_follow_those_of_the_cpu(level, of_the_cpu):
     [({"precision": "tf32"}, 1e-2), ({"amp": "bfloat16"}, 5e-2), ({"amp": "float16"}, 2e-2)],
 )
 def test_small_types_lead_to_nearly_the_same_losses(options, tolerance, of_the_cpu):
-    found, step = losses("cuda", graph_opt_level=3, autotune="off", **options)
-    np.testing.assert_allclose(found, of_the_cpu, rtol=tolerance)
+    actual, step = losses("cuda", graph_opt_level=3, autotune="off", **options)
+    np.testing.assert_allclose(actual, of_the_cpu, rtol=tolerance)
     assert (step.report().launches, step.report().syncs) == (1, 0)
 
 

@@ -40,12 +40,12 @@ def algorithms(**options):
 
 def measured(algorithm):
     """Return the measurement of the chosen algorithm."""
-    (found,) = (
+    (measurement,) = (
         m
         for m in algorithm.candidates
         if m.name == algorithm.name and " ".join(m.layouts) == algorithm.layout
     )
-    return found
+    return measurement
 
 
 def test_each_convolution_and_product_has_candidates_of_which_a_fast_one_is_chosen(tuned):
@@ -126,8 +126,10 @@ def test_heuristics_stand_in_for_what_is_not_measured(monkeypatch, tmp_path):
 def test_a_limit_on_the_workspace_is_kept_and_measures_nothing(folder):
     for limit in (0, 1 << 20):
         for algorithm in algorithms(workspace_limit=limit):
-            chosen, least = measured(algorithm), algorithm.candidates
-            within = [m for m in least if m.layouts == chosen.layouts and m.seconds and not m.error]
+            chosen, candidates = measured(algorithm), algorithm.candidates
+            within = [
+                m for m in candidates if m.layouts == chosen.layouts and m.seconds and not m.error
+            ]
             assert chosen.workspace <= max(limit, min(m.workspace for m in within))
 
 

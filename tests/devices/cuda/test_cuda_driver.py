@@ -68,55 +68,55 @@ NOTHING = {"cuCtxPopCurrent": (OK,), "cuCtxPushCurrent": (OK,), "cuInit": (OK,)}
 def bindings(monkeypatch):
     """Return a function that puts stand-ins with these answers in place."""
 
-    def put(**answers):
-        made = Bindings(**{**NOTHING, **answers})
-        monkeypatch.setattr(driver_module, "cuda", made)
-        return made
+    def replace(**answers):
+        stub = Bindings(**{**NOTHING, **answers})
+        monkeypatch.setattr(driver_module, "cuda", stub)
+        return stub
 
-    return put
+    return replace
 
 
 def test_a_device_is_described_when_it_is_opened(bindings):
     bindings()
-    found = Driver()
-    assert (found.name, found.capability, found.arch) == ("NVIDIA H200", (9, 9), "sm_99")
-    assert (found.version, found.total) == ((13, 2), 1 << 30)
+    driver = Driver()
+    assert (driver.name, driver.capability, driver.arch) == ("NVIDIA H200", (9, 9), "sm_99")
+    assert (driver.version, driver.total) == ((13, 2), 1 << 30)
 
 
 def test_a_thread_has_its_own_device_back_after_a_call(bindings):
-    made = bindings()
+    stub = bindings()
     opened = Driver()
-    made.calls.clear()
+    stub.calls.clear()
     with pytest.raises(ZeroDivisionError), opened.current():
         raise ZeroDivisionError
-    assert made.names == ["cuCtxPushCurrent", "cuCtxPopCurrent"]
+    assert stub.names == ["cuCtxPushCurrent", "cuCtxPopCurrent"]
 
 
 def test_a_kernel_gets_its_words_as_one_argument(bindings):
-    seen = []
+    launches = []
 
     def launch(*args):
         words = ctypes.c_uint64.from_address(args[9]).value
-        seen.append((args[:9], bytes((ctypes.c_char * 24).from_address(words))))
+        launches.append((args[:9], bytes((ctypes.c_char * 24).from_address(words))))
         return (OK,)
 
     bindings(cuLaunchKernel=launch)
     words = [1 << 63, -1, 5]
     Driver().launch(11, (2, 3, 4), (32, 8, 1), 7, Arguments(words))
     expected = b"".join((w % (1 << 64)).to_bytes(8, "little") for w in words)
-    assert seen == [((11, 2, 3, 4, 32, 8, 1, 0, 7), expected)]
+    assert launches == [((11, 2, 3, 4, 32, 8, 1, 0, 7), expected)]
 
 
 def test_pinned_memory_is_given_back_with_the_last_array_that_shows_it(bindings):
     memory = np.arange(100, dtype=np.uint8)
-    made = bindings(cuMemHostAlloc=(memory.ctypes.data,))
+    stub = bindings(cuMemHostAlloc=(memory.ctypes.data,))
     part = Driver().pinned_memory(100)[10:20]
     assert part.tolist() == [*range(10, 20)]
-    assert "cuMemFreeHost" not in made.names
+    assert "cuMemFreeHost" not in stub.names
     del part
     gc.collect()
-    assert made.names[-3:] == ["cuCtxPushCurrent", "cuMemFreeHost", "cuCtxPopCurrent"]
-    assert made.calls[-2][1] == memory.ctypes.data
+    assert stub.names[-3:] == ["cuCtxPushCurrent", "cuMemFreeHost", "cuCtxPopCurrent"]
+    assert stub.calls[-2][1] == memory.ctypes.data
 
 
 def failing(name):
@@ -147,11 +147,11 @@ def test_a_device_that_will_not_do_is_an_error_of_one_line(bindings, answers, or
 
 
 def test_an_error_has_the_drivers_name_and_words_for_it_and_says_if_it_lasts(bindings):
-    made = bindings(cuStreamSynchronize=failing("CUDA_ERROR_INVALID_VALUE"))
+    stub = bindings(cuStreamSynchronize=failing("CUDA_ERROR_INVALID_VALUE"))
     opened = Driver()
     with pytest.raises(mg.DeviceError, match=r"^cuStreamSynchronize: CUDA_ERROR_INVALID_VALUE \(i"):
         opened.synchronize(7)
-    made.answers["cuStreamSynchronize"] = failing("CUDA_ERROR_ILLEGAL_ADDRESS")
+    stub.answers["cuStreamSynchronize"] = failing("CUDA_ERROR_ILLEGAL_ADDRESS")
     expected = r"^cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS .* only another process can use"
     with pytest.raises(DeviceLost, match=expected):
         opened.synchronize(7)
@@ -161,12 +161,12 @@ def test_an_error_has_the_drivers_name_and_words_for_it_and_says_if_it_lasts(bin
 
 
 def test_an_event_has_happened_or_not_and_fails_as_what_it_stands_for(bindings):
-    made = bindings(cuEventQuery=failing("CUDA_ERROR_NOT_READY"), cuEventSynchronize=(OK,))
+    stub = bindings(cuEventQuery=failing("CUDA_ERROR_NOT_READY"), cuEventSynchronize=(OK,))
     opened = Driver()
     assert not opened.is_complete(3)
-    made.answers["cuEventQuery"] = (OK,)
+    stub.answers["cuEventQuery"] = (OK,)
     assert opened.is_complete(3)
-    made.answers |= dict.fromkeys(
+    stub.answers |= dict.fromkeys(
         ("cuEventQuery", "cuEventSynchronize"), failing("CUDA_ERROR_ILLEGAL_ADDRESS")
     )
     with pytest.raises(mg.DeviceError, match="cuEventSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS"):
@@ -174,9 +174,9 @@ def test_an_event_has_happened_or_not_and_fails_as_what_it_stands_for(bindings):
 
 
 def test_an_urgent_stream_has_the_greatest_priority(bindings):
-    made = bindings(cuCtxGetStreamPriorityRange=(0, -5), cuStreamCreateWithPriority=(8,))
+    stub = bindings(cuCtxGetStreamPriorityRange=(0, -5), cuStreamCreateWithPriority=(8,))
     assert Driver().high_priority_stream() == 8
-    assert made.calls[-1][0] == "cuStreamCreateWithPriority" and made.calls[-1][2] == -5
+    assert stub.calls[-1][0] == "cuStreamCreateWithPriority" and stub.calls[-1][2] == -5
 
 
 class Pool:
@@ -202,13 +202,13 @@ class Pool:
 
 @pytest.fixture
 def pool(monkeypatch):
-    made = Pool()
+    stub = Pool()
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
     device = SimpleNamespace(Device=lambda ordinal: contextlib.nullcontext(), memory=memory)
-    found = SimpleNamespace(cuda=device, empty=made.empty, get_default_memory_pool=lambda: made)
-    monkeypatch.setattr(driver_module, "cupy", found)
-    monkeypatch.setattr(driver_module, "on_stream", made.on_stream)
-    return made
+    cupy = SimpleNamespace(cuda=device, empty=stub.empty, get_default_memory_pool=lambda: stub)
+    monkeypatch.setattr(driver_module, "cupy", cupy)
+    monkeypatch.setattr(driver_module, "on_stream", stub.on_stream)
+    return stub
 
 
 def test_memory_is_for_work_on_the_compute_stream_and_says_what_is_missing(bindings, pool):
@@ -250,7 +250,7 @@ def test_what_is_out_of_memory_is_tried_again_without_what_the_pool_does_not_use
 
 
 def test_nothing_is_freed_while_this_thread_captures(bindings, pool):
-    made = bindings(cuStreamBeginCapture=(OK,), cuGraphLaunch=failing("CUDA_ERROR_OUT_OF_MEMORY"))
+    stub = bindings(cuStreamBeginCapture=(OK,), cuGraphLaunch=failing("CUDA_ERROR_OUT_OF_MEMORY"))
     opened = Driver()
     opened.begin_capture(7)
     with pytest.raises(OutOfMemory):
@@ -259,19 +259,19 @@ def test_nothing_is_freed_while_this_thread_captures(bindings, pool):
     opened.end_capture(7)
     with pytest.raises(OutOfMemory):
         opened.launch_graph(1, 7)
-    assert pool.freed == ["blocks"] and made.names.count("cuGraphLaunch") == 4
+    assert pool.freed == ["blocks"] and stub.names.count("cuGraphLaunch") == 4
 
 
 def test_events_and_graphs_are_given_back_in_whatever_thread_and_without_an_error(bindings):
-    made = bindings(cuEventDestroy=failing("CUDA_ERROR_INVALID_VALUE"))
+    stub = bindings(cuEventDestroy=failing("CUDA_ERROR_INVALID_VALUE"))
     opened = Driver()
-    made.calls.clear()
+    stub.calls.clear()
     opened.destroy([4], [5, 6])
-    assert made.names == [
+    assert stub.names == [
         *("cuCtxPushCurrent", "cuGraphExecDestroy", "cuCtxPopCurrent"),
         *("cuCtxPushCurrent", "cuEventDestroy", "cuEventDestroy", "cuCtxPopCurrent"),
     ]
-    made.answers["cuCtxPushCurrent"] = failing("CUDA_ERROR_CONTEXT_IS_DESTROYED")
-    made.calls.clear()
+    stub.answers["cuCtxPushCurrent"] = failing("CUDA_ERROR_CONTEXT_IS_DESTROYED")
+    stub.calls.clear()
     opened.destroy([4], [])
-    assert made.names == ["cuCtxPushCurrent"] * 2
+    assert stub.names == ["cuCtxPushCurrent"] * 2

@@ -11,10 +11,10 @@ import pytest
 from cuda_handwritten_cases import (
     F32,
     F64,
-    MADE,
+    KERNELS,
     SOURCES,
     TOLERANCE,
-    made_of,
+    case_of,
     meaning,
     node_of,
     run,
@@ -36,56 +36,58 @@ def library(build_cuda):
     return build_cuda(SOURCES)
 
 
-def assert_alike(found, expected):
+def assert_alike(actual, expected):
     """Equal, NaN and infinity included; floats up to a few roundings."""
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
     if expected.dtype not in TOLERANCE:
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(actual, expected)
         return
     close = TOLERANCE[expected.dtype]
-    found, expected = found.astype(F64), expected.astype(F64)
-    np.testing.assert_allclose(found, expected, rtol=close, atol=close)
+    actual, expected = actual.astype(F64), expected.astype(F64)
+    np.testing.assert_allclose(actual, expected, rtol=close, atol=close)
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_computes_what_its_op_means(library, name):
-    node, xs, made = MADE[name]
-    outputs, flag = run(library, node, xs, made)
+    node, xs, kernel = KERNELS[name]
+    outputs, flag = run(library, node, xs, kernel)
     assert flag == 0
-    for found, expected in zip(outputs, meaning(node, xs), strict=True):
-        assert_alike(found, expected)
+    for actual, expected in zip(outputs, meaning(node, xs), strict=True):
+        assert_alike(actual, expected)
 
 
-@pytest.mark.parametrize("name", [name for name, (*_, made) in MADE.items() if any(made.inplace)])
+@pytest.mark.parametrize(
+    "name", [name for name, (*_, each) in KERNELS.items() if any(each.inplace)]
+)
 def test_a_kernel_may_overwrite_the_input_that_it_says(library, name):
-    node, xs, made = MADE[name]
-    (operand,) = (i for i, outputs in enumerate(made.inplace) if outputs)
-    (found,), _ = run(library, node, xs, made, inplace=operand)
-    assert_alike(found, meaning(node, xs)[0])
+    node, xs, kernel = KERNELS[name]
+    (operand,) = (i for i, outputs in enumerate(kernel.inplace) if outputs)
+    (result,), _ = run(library, node, xs, kernel, inplace=operand)
+    assert_alike(result, meaning(node, xs)[0])
 
 
 def out_of_range():
     """Yield a kernel that checks integers and a value that its dtype can hold, beyond each end."""
-    for name, (_, xs, made) in MADE.items():
-        if made.range:
-            for wrong in (made.range.low - 1, made.range.high):
-                if np.can_cast(np.min_scalar_type(wrong), xs[made.range.operand].dtype):
+    for name, (_, xs, kernel) in KERNELS.items():
+        if kernel.range:
+            for wrong in (kernel.range.low - 1, kernel.range.high):
+                if np.can_cast(np.min_scalar_type(wrong), xs[kernel.range.operand].dtype):
                     yield name, wrong
 
 
 @pytest.mark.parametrize(("name", "wrong"), list(out_of_range()))
 def test_an_integer_out_of_range_sets_the_flag_and_touches_nothing_else(library, name, wrong):
-    node, xs, made = MADE[name]
-    integers = xs[made.range.operand].copy()
+    node, xs, kernel = KERNELS[name]
+    integers = xs[kernel.range.operand].copy()
     integers.reshape(-1)[-1] = wrong
-    given = [integers if i == made.range.operand else x for i, x in enumerate(xs)]
-    assert run(library, node, given, made)[1] == 1
+    operands = [integers if i == kernel.range.operand else x for i, x in enumerate(xs)]
+    assert run(library, node, operands, kernel)[1] == 1
 
 
 def test_the_error_of_a_long_sum_of_exponentials_does_not_grow(library):
     n = 1 << 20
     x = np.zeros((1, n), F32)
-    (y,), _ = run(library, *made_of(CrossEntropy(), [x, np.zeros(1, np.int64)]))
+    (y,), _ = run(library, *case_of(CrossEntropy(), [x, np.zeros(1, np.int64)]))
     np.testing.assert_allclose(y, math.log(n), rtol=1e-7)
 
 
@@ -98,14 +100,16 @@ def test_a_reorder_of_a_view_reads_it_where_it_lies():
 
 def test_a_text_serves_all_shapes():
     def source(op, *shapes):
-        return made_of(op, [np.zeros(s, F32) for s in shapes])[2].sources
+        return case_of(op, [np.zeros(s, F32) for s in shapes])[2].sources
 
     windows = Pooling((2, 2), (2, 2), ((0, 0), (0, 0)))
     assert source(MaxPool2d(windows), (1, 2, 4, 4)) == source(MaxPool2d(windows), (8, 3, 20, 6))
     assert source(Argmax((1,)), (4, 20)) == source(Argmax((2,)), (2, 3, 1000))
 
 
-ONE_OF_EACH_OP = list({type(node.op): made.sources[0] for node, _, made in MADE.values()}.values())
+ONE_OF_EACH_OP = list(
+    {type(node.op): kernel.sources[0] for node, _, kernel in KERNELS.values()}.values()
+)
 
 
 @pytest.mark.parametrize(

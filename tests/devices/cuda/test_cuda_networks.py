@@ -36,15 +36,15 @@ class NoUploads(StandIn):
 @pytest.fixture(scope="module")
 def sources():
     """The kernels that functions ask for, by name: they are compiled for a stand-in."""
-    found = {}
+    texts = {}
 
-    def load(wanted, driver, on_disk):
-        found.update((source.name, source) for source in wanted)
-        return {source.name: 0 for source in wanted}
+    def load(requested, driver, on_disk):
+        texts.update((source.name, source) for source in requested)
+        return {source.name: 0 for source in requested}
 
     with pytest.MonkeyPatch.context() as patch:
         open_instead(patch, NoUploads(), load)
-        yield found
+        yield texts
         network.cache_clear()
 
 

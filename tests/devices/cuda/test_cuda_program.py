@@ -15,7 +15,7 @@ from minigraph.program.memory import plan
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray, StandIn
-from driver_log import Kernels, X, asked, bind, call, natives
+from driver_log import Kernels, X, bind, call, entries, natives
 
 from minigraph.devices.cuda import calls, staging
 from minigraph.devices.cuda.driver import ALIGNMENT
@@ -34,8 +34,8 @@ def labels_example(labels, **settings):
     """1 - one-hot labels, and the labels, and w becomes w + 1; return w too."""
     x = mg.input("x", (3,), "int64")
     w = mg.Parameter(np.zeros(2, np.float32), name="w")
-    chosen = labels(x)
-    results = [1 - ops.one_hot(chosen, 4, "float32"), chosen]
+    classes = labels(x)
+    results = [1 - ops.one_hot(classes, 4, "float32"), classes]
     return bind([x], results, [(w, w + 1)], **settings), w
 
 
@@ -74,13 +74,13 @@ def test_calls_compute_their_function_and_launch_few_graphs(name, place):
     results = function(x)
     run = bind([x], results, **settings)
     for i in range(4):
-        found, log = call(run, place(X * i))
-        for y, wanted in zip(found, Graph((x,), tuple(results))(X * i), strict=True):
-            np.testing.assert_allclose(y, wanted, rtol=1e-6)
+        actual, log = call(run, place(X * i))
+        for y, expected in zip(actual, Graph((x,), tuple(results))(X * i), strict=True):
+            np.testing.assert_allclose(y, expected, rtol=1e-6)
     assert natives(log) == launched
     assert (run.launches, run.syncs) == (len(launched), syncs)
-    assert not asked(log, "synchronize") or syncs
-    assert bool(asked(log, "upload")) == (place is np.array or syncs > 0)
+    assert not entries(log, "synchronize") or syncs
+    assert bool(entries(log, "upload")) == (place is np.array or syncs > 0)
 
 
 def test_a_call_waits_for_nothing_but_the_batch_before_the_last_to_leave_pinned_memory():
@@ -102,8 +102,8 @@ def test_the_first_batch_lands_after_what_its_memory_was_used_for_before():
     """The memory comes from the pool, for work on `compute`; another stream brings the batch."""
     driver = StandIn()
     with driver.current():
-        made = staging.Staging([], driver)
-    assert made and driver.log == ["allocate 0", "record landed compute"]
+        memory = staging.Staging([], driver)
+    assert memory and driver.log == ["allocate 0", "record landed compute"]
 
 
 def test_two_pinned_memories_take_turns():
@@ -120,9 +120,9 @@ def test_threads_bring_a_large_batch_in_pieces_that_travel_by_themselves(monkeyp
     for place, uploads in ((np.array, 7), (DeviceArray, 5)):
         for _ in range(5):
             x, y, z = (rng.normal(size=n.shape).astype(np.float32) for n in (a, b, c))
-            found, log = call(run, place(x), y, z)
-            np.testing.assert_allclose(found[0], x.sum() + y, rtol=1e-4, atol=1e-4)
-            np.testing.assert_array_equal(found[1], z * 2)
+            results, log = call(run, place(x), y, z)
+            np.testing.assert_allclose(results[0], x.sum() + y, rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(results[1], z * 2)
             assert log.count("upload copies") == uploads
             assert log.count("record arrived copies") <= 1
 
@@ -144,8 +144,8 @@ def test_two_functions_share_a_parameter_and_change_it_where_it_is():
     first, second = (bind([x], [y], [(w, w + y)]) for _ in range(2))
     second.driver.held += first.driver.held
     for i in range(6):
-        (found,), log = call((first, second)[i % 2], np.ones(3, np.float32))
-        assert (found == 2.0**i).all()
+        (result,), log = call((first, second)[i % 2], np.ones(3, np.float32))
+        assert (result == 2.0**i).all()
         assert log.count("copy 12 compute") == 1  # the result
 
 
@@ -182,7 +182,7 @@ def test_a_profile_times_each_step_in_a_graph_once_they_have_run_and_does_what_a
 def test_a_capture_has_a_stream_of_its_own_and_garbage_is_left_alone_meanwhile():
     run, _ = example()
     call(run, X)
-    assert asked(call(run, X)[1], "captured") == ["captured"] * 3
+    assert entries(call(run, X)[1], "captured") == ["captured"] * 3
     assert run.driver.collecting == [False, False]
     assert gc.isenabled()
 
@@ -232,13 +232,13 @@ def test_labels_on_the_device_are_refused_before_a_parameter_changes(labels, dir
         monkeypatch.setattr(calls, "LAUNCH_SECONDS", 0)
     run, w = labels_example(labels)
     for i, place in enumerate((np.array, DeviceArray, DeviceArray, np.array, DeviceArray), 1):
-        (y, chosen), log = call(run, place(np.array([0, 1, 0])))
-        assert (chosen == labels(np.array([0, 1, 0]))).all() and (y == 1 - np.eye(4)[chosen]).all()
+        (y, values), log = call(run, place(np.array([0, 1, 0])))
+        assert (values == labels(np.array([0, 1, 0]))).all() and (y == 1 - np.eye(4)[values]).all()
         with pytest.raises(mg.GraphError, match=r"one_hot: [48] is not in 0 \.\.\. 3"):
             call(run, place(np.array([0, 4, 1])))
         assert run.driver.log[-2:] == ["record done compute", "wait caller done"]
         assert (w.numpy() == i).all()
-    launched = asked(log, "launch", "launch_graph", "synchronize")
+    launched = entries(log, "launch", "launch_graph", "synchronize")
     at = launched.index("synchronize")
     assert launched.count("synchronize") == run.syncs == 1 and 0 < at < len(launched) - 1
     assert len(launched) == run.launches + 1
@@ -257,15 +257,15 @@ def test_labels_that_several_steps_read_are_checked_by_the_first():
     x = mg.input("x", (3,), "int64")
     run = bind([x], [ops.one_hot(x, 4, dtype) for dtype in ("float32", "int32")], bulk=False)
     _, log = call(run, DeviceArray(np.array([0, 3, 1])))
-    assert asked(log, "launch", "synchronize") == ["launch", "synchronize", "launch"]
+    assert entries(log, "launch", "synchronize") == ["launch", "synchronize", "launch"]
 
 
 def test_all_of_each_input_is_checked_also_if_a_step_reads_a_part_of_it_first():
     a, b = (mg.input(name, (3,), "int64") for name in "ab")
     run = bind([a, b], [ops.one_hot(x, 4) for x in (a[:2], a, b)])
     for places in ((DeviceArray, np.array), (DeviceArray, DeviceArray)):
-        for given in ([0, 3, 4], [0, 3, 1]), ([0, 3, 1], [0, 3, 4]):
-            xs = [place(np.array(x)) for place, x in zip(places, given, strict=True)]
+        for labels in ([0, 3, 4], [0, 3, 1]), ([0, 3, 1], [0, 3, 4]):
+            xs = [place(np.array(x)) for place, x in zip(places, labels, strict=True)]
             with pytest.raises(mg.GraphError, match="4 is not in"):
                 call(run, *xs)
 

@@ -48,25 +48,25 @@ GROUPS = {name.partition(":")[0] for name in CASES} - {"accuracy", "one block"}
 
 @of(*GROUPS)
 def test_a_generated_kernel_agrees_with_numpy(name, kernels):
-    for found in cases(name):
+    for case in cases(name):
         same = None
         if name.startswith("elementwise"):  # at special values, bit for bit
-            any_zero = found.node.op.name in ("maximum", "minimum", "clip")
+            any_zero = case.node.op.name in ("maximum", "minimum", "clip")
             same = functools.partial(assert_same, any_zero=any_zero)
         elif name.startswith("random"):
             same = np.testing.assert_array_equal
-        found.check(kernels, same)
+        case.check(kernels, same)
 
 
 def test_the_ops_that_copy_and_combine_are_all_generated():
     structural = (cases(name) for name in CASES if name.startswith("structural"))
-    names = {found.node.op.name for (found,) in structural}
+    names = {case.node.op.name for (case,) in structural}
     assert names >= {"sum", "prod", "max", "min", "pad", "concat", "copy", "reshape"}
 
 
 def test_every_kernel_that_fusion_makes_has_a_cuda_text():
     for name in CASES:
-        assert cases(name) and all(found.made is not None for found in cases(name))
+        assert cases(name) and all(case.kernel is not None for case in cases(name))
 
 
 # ---------------------------------------------------------------- how operands lie in memory
@@ -74,7 +74,7 @@ def test_every_kernel_that_fusion_makes_has_a_cuda_text():
 
 def test_extents_and_strides_are_arguments_of_a_kernel():
     cases = [Case(Add(), array(*shape), array(shape[-1])) for shape in ((2, 5), (7, 9), (3, 4, 6))]
-    assert len({case.made.launches[0].source for case in cases}) == 1
+    assert len({case.kernel.launches[0].source for case in cases}) == 1
 
 
 def test_vectors_are_read_where_every_row_begins_at_one():
@@ -83,7 +83,7 @@ def test_vectors_are_read_where_every_row_begins_at_one():
     views += [(wide[:, :4], 1), (wide[:, 4:], 1), (wide[:, 1:5], 0), (wide[1:, :3], 0)]
     views += [(aligned(array(6, 7))[:, :4], 0), (aligned(array(6, 7, dtype="float64"))[:, :4], 0)]
     for view, vector in views:
-        (launch,) = Case(Copy(), view).made.launches
+        (launch,) = Case(Copy(), view).kernel.launches
         *_, flag = launch.words([view.ctypes.data], [64], 0)
         assert flag == vector
 
@@ -101,8 +101,8 @@ def test_the_error_of_a_sum_does_not_grow_with_its_length(name, kernels):
 
 
 def launches_of(name):
-    (found,) = cases(name)
-    return found.made.launches
+    (case,) = cases(name)
+    return case.kernel.launches
 
 
 def test_long_reductions_are_split_and_others_are_not():
@@ -113,8 +113,8 @@ def test_long_reductions_are_split_and_others_are_not():
 
 def blocks_of(shape, axis, processors):
     node = Sum((axis,))(mg.input("x", shape))
-    made = generated_kernel(node, [node.inputs[0].spec.strides], processors)
-    return [launch.grid[0] for launch in made.launches]
+    kernel = generated_kernel(node, [node.inputs[0].spec.strides], processors)
+    return [launch.grid[0] for launch in kernel.launches]
 
 
 def test_split_sums_fill_the_device_and_are_joined_by_many_blocks():
@@ -126,7 +126,7 @@ def test_split_sums_fill_the_device_and_are_joined_by_many_blocks():
 def test_few_threads_stand_beside_the_last_column():
     """72 floats are 18 groups, which 8 threads take in three blocks: of 32, 14 would do nothing."""
     for columns, side in ((72, 8), (48, 16), (128, 32)):
-        launch = Case(Sum((0,)), array(512, columns)).made.launches[0]
+        launch = Case(Sum((0,)), array(512, columns)).kernel.launches[0]
         *_, threads, _, _, _, _, _ = launch.words([64], [64], 64)
         assert threads == side
 
@@ -134,7 +134,7 @@ def test_few_threads_stand_beside_the_last_column():
 def test_what_a_thread_needs_next_is_loaded_before_it_uses_what_it_has():
     x = aligned(array(512, 64))
     for axis in (0, 1):
-        text = Case(Sum((axis,)), x).made.launches[0].source.text
+        text = Case(Sum((axis,)), x).kernel.launches[0].source.text
         loads, _, uses = text.partition("loaded0[4][4];")[2].partition("if (g + r * step < stop)")
         assert loads.count("mg_load") == 1 and "acc" not in loads and "acc" in uses
 
@@ -149,9 +149,9 @@ def test_indices_have_64_bits_where_32_are_too_few():
 
 def test_each_stage_of_what_is_split_is_a_launch_of_the_same_text():
     """A maximum, a sum, what is made of them: and what joins the splits of the first two."""
-    made = launches_of("fused: softmax (9, 80000)")
-    assert len(made) == 5
-    assert len({launch.source for launch in made}) == 1
+    launches = launches_of("fused: softmax (9, 80000)")
+    assert len(launches) == 5
+    assert len({launch.source for launch in launches}) == 1
     assert len(launches_of("fused: softmax (40, 1000)")) == 1
 
 
@@ -161,21 +161,21 @@ def test_each_stage_of_what_is_split_is_a_launch_of_the_same_text():
 def gathered(name):
     """Return how many kernels of a case run together, and their launches."""
     kernels = cases(f"together: {name}")
-    (found,) = (c for c in kernels if isinstance(c.node.op, HorizontalFusion))
-    return len(found.node.op.ops), found.made.launches
+    (case,) = (c for c in kernels if isinstance(c.node.op, HorizontalFusion))
+    return len(case.node.op.ops), case.kernel.launches
 
 
 def grids(name):
-    count, made = gathered(name)
-    return count, [launch.grid[0] for launch in made]
+    count, launches = gathered(name)
+    return count, [launch.grid[0] for launch in launches]
 
 
 def test_kernels_together_are_one_launch_unless_their_words_are_too_many():
     assert grids("several texts") == (6, [1 + 1 + 5 + 1 + 1 + 5])
     # Each vector has a count of steps beside it.
     for name, count in (("adam", 2 * 160), ("more than an argument holds", 500)):
-        parts, made = gathered(name)
-        assert (parts, len(made)) == (count, 2)
+        parts, launches = gathered(name)
+        assert (parts, len(launches)) == (count, 2)
 
 
 def test_the_blocks_of_a_launch_are_shared_out_by_what_each_kernel_has_to_do():
@@ -199,9 +199,9 @@ def test_a_sum_that_many_blocks_share_has_launches_of_its_own():
 
 
 def test_an_argument_has_the_words_that_its_kernel_declares():
-    for found in every_case():
-        operands = [64] * len(found.node.inputs), [64] * len(found.node.specs)
-        for launch in found.made.launches:
+    for case in every_case():
+        operands = [64] * len(case.node.inputs), [64] * len(case.node.specs)
+        for launch in case.kernel.launches:
             (declared,) = re.findall(r"NAME_args { \S.* w\[(\d+)\]", launch.source.text)
             assert len(launch.words(*operands, 64)) == int(declared) <= 32764 // 8
 
@@ -268,8 +268,8 @@ def output(build_cuda):
         source = KernelSource(text)
         kernels = build_cuda([source])
         y = np.zeros((96, 6), np.int32)
-        made = Launch(source, (1, 1, 1), (96, 1, 1), lambda _, ys, scratch: [ys[0]])
-        cuda_on_cpu.run(kernels, [made], [], [y])
+        launch = Launch(source, (1, 1, 1), (96, 1, 1), lambda _, ys, scratch: [ys[0]])
+        cuda_on_cpu.run(kernels, [launch], [], [y])
         return y.T
 
     return launch
@@ -279,8 +279,8 @@ def test_an_index_of_more_than_32_bits_is_divided_as_one_of_less(output):
     t = np.arange(96)
     large = 0x140000000 + 1000003 * t
     cases = (large, 3 * t + 2000), (large, 0x100000001), (1000003 * t, t + 1)
-    wanted = [y for x, n in cases for y in (x % n & 0x7FFFFFFF, x // n)]
-    np.testing.assert_array_equal(output(TAKE), wanted)
+    expected = [y for x, n in cases for y in (x % n & 0x7FFFFFFF, x // n)]
+    np.testing.assert_array_equal(output(TAKE), expected)
 
 
 def test_a_barrier_that_not_all_threads_reach_is_an_error(output):

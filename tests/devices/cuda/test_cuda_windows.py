@@ -21,12 +21,12 @@ def case(build, *xs):
     return Case(Fused(Graph(inputs, (build(*inputs),))), *xs)
 
 
-def group_of(found):
+def group_of(case):
     """Return the numbers of elements of operands that a thread loads and stores at once."""
-    specs = tuple(x.spec for x in found.node.inputs)
-    made, _ = map_to_threads(kernel_of(found.node.op, specs, tuple(x.strides for x in found.xs)))
-    assert made.pattern.windows
-    return made.group
+    specs = tuple(x.spec for x in case.node.inputs)
+    mapped, _ = map_to_threads(kernel_of(case.node.op, specs, tuple(x.strides for x in case.xs)))
+    assert mapped.pattern.windows
+    return mapped.group
 
 
 def joined(axis):
@@ -74,8 +74,8 @@ def test_what_is_transposed_is_read_one_by_one_beside_groups_where_its_rows_are_
     x, y = (aligned(array(2, 64, 64, dtype="bfloat16", seed=i)) for i in range(2))
     assert group_of(case(joined(0), x, y.transpose(0, 2, 1))) == 8
     assert group_of(case(joined(0), x, y[:, :, ::-1])) == 1
-    apart = aligned(array(2, 64, 128, dtype="bfloat16"))[:, :, ::2]
-    assert group_of(case(joined(0), x, apart)) == 1
+    every_second = aligned(array(2, 64, 128, dtype="bfloat16"))[:, :, ::2]
+    assert group_of(case(joined(0), x, every_second)) == 1
 
 
 # ---------------------------------------------------------------- on the CPU
@@ -115,7 +115,7 @@ def random_case(seed):
     return case(lambda *xs: build(*xs).sum(-1) if summed else build(*xs), *xs)
 
 
-RANDOM = [found for seed in range(80) if (found := random_case(seed)).made]
+RANDOM = [found for seed in range(80) if (found := random_case(seed)).kernel]
 OTHERS = {
     "bool": case(lambda x, y: ~ops.concat([~x, y], 1), *2 * [array(3, 64, dtype="bool")]),
     **{
@@ -132,7 +132,7 @@ CASES = {**{str(seed): found for seed, found in enumerate(RANDOM)}, **OTHERS}
 
 @pytest.fixture(scope="module")
 def kernels(build_cuda):
-    launches = [launch for found in CASES.values() for launch in found.made.launches]
+    launches = [launch for case in CASES.values() for launch in case.kernel.launches]
     return build_cuda([launch.source for launch in launches])
 
 
@@ -143,10 +143,10 @@ def test_a_kernel_with_windows_agrees_with_numpy_and_reads_aligned_addresses(nam
 
 
 def test_groups_of_every_length_are_among_the_random_cases():
-    assert {group_of(found) for found in RANDOM} == {1, 2, 4, 8}
+    assert {group_of(case) for case in RANDOM} == {1, 2, 4, 8}
 
 
 def test_kernels_with_windows_compile_with_nvrtc():
     nvrtc = pytest.importorskip("minigraph.devices.cuda.nvrtc", exc_type=ImportError)
-    found = [launch.source for name in OTHERS for launch in CASES[name].made.launches]
-    assert nvrtc.compile_program(cuda_on_cpu.program(found), "sm_90").startswith(b"\x7fELF")
+    sources = [launch.source for name in OTHERS for launch in CASES[name].kernel.launches]
+    assert nvrtc.compile_program(cuda_on_cpu.program(sources), "sm_90").startswith(b"\x7fELF")

@@ -24,9 +24,9 @@ def bench(monkeypatch):
         SimpleNamespace(cuda=SimpleNamespace(Device=lambda ordinal: nullcontext())),
     )
     monkeypatch.setattr(candidates, "on_stream", nullcontext)
-    made = candidates.CudaWorkbench(device, None)
-    with made.current():
-        yield made
+    workbench = candidates.CudaWorkbench(device, None)
+    with workbench.current():
+        yield workbench
 
 
 def test_a_run_is_timed_as_part_of_a_graph(bench):

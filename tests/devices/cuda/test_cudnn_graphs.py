@@ -37,7 +37,7 @@ def described(graph, uid):
     return Tensor(
         tuple(tensor.dim),
         tuple(tensor.stride),
-        next(name for name, found in TYPES.items() if found == tensor.data_type),
+        next(name for name, kind in TYPES.items() if kind == tensor.data_type),
     )
 
 
@@ -144,12 +144,12 @@ def test_what_lies_as_cudnn_reads_it_is_not_copied():
     point = convolution(8, 64, 128, 14, 1, 1, 0, "float32")[0]
     nhwc = laid_out(point, (64, 1, 128))
     first = convolution(8, 3, 64, 14, 3, 1, 1, "float32")[0]
-    given = [
+    in_place = [
         [t.has_layout_of(u) for t, u in zip(way.inputs, way.problem.inputs, strict=True)]
         for node in (point, nhwc, first, laid_out(first, (1, 1, 64)))
         for way in cudnn_kernel.ways(node, Exactness())
     ]
-    assert given == [[True, True], [True, True], [True, True], [False, False]]
+    assert in_place == [[True, True], [True, True], [True, True], [False, False]]
 
 
 # ---------------------------------------------------------------- what follows
@@ -175,13 +175,13 @@ FOLLOWING = {  # a node, whether NaN may be lost, and its ways
 
 @pytest.mark.parametrize(("node", "fast_math", "expected"), FOLLOWING.values(), ids=FOLLOWING)
 def test_what_follows_a_convolution_is_cudnns_or_a_kernel_afterwards(node, fast_math, expected):
-    def said(way):
+    def summary(way):
         following = "" if way.epilogue is None else f", then {way.epilogue.op}"
         return f"{way.label}{' '.join(operations_of(build(way.problem)))}{following}"
 
-    found = cudnn_kernel.ways(node, Exactness(fast_math=fast_math))
-    assert [*map(said, found)] == expected
-    for way in found:
+    ways = cudnn_kernel.ways(node, Exactness(fast_math=fast_math))
+    assert [*map(summary, ways)] == expected
+    for way in ways:
         assert operands_of(way.problem) == [*way.problem.inputs, way.problem.output]
         assert (way.problem == way.problem.without_epilogue) == (len(way.problem.inputs) == 2)
 

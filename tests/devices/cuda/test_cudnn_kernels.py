@@ -126,9 +126,9 @@ def test_first_convolutions_are_right_with_pixels_as_channels(host, name, dtype,
         (dw, {""}),
         (Activated(conv, Relu())(x, w, bias), {"", "unfused "}),
     ):
-        found = problems(fast_math=True).tunable(node, strides(node))
-        table = measure(found.problem, None)
-        assert not [m for m in table.measurements if m.error], found.problem.subject
+        tunable = problems(fast_math=True).tunable(node, strides(node))
+        table = measure(tunable.problem, None)
+        assert not [m for m in table.measurements if m.error], tunable.problem.subject
         ways = {m.recipe.way for m in table.measurements}
         assert {re.sub(r"space to depth \d+ x \d+ ", "", way) for way in ways} == names
         assert len(ways) == 2 * len(names)
@@ -142,18 +142,18 @@ def test_first_convolutions_are_right_with_pixels_as_channels(host, name, dtype,
 def test_every_way_to_convolve_is_right_in_every_layout(host, dtype):
     host(Engine(1, workspace=100), Engine(2, ("NONDETERMINISTIC",)))
     for node in conv_nodes(dtype):
-        found = problems().tunable(node, strides(node))
-        table = measure(found.problem, None)
-        assert not [m for m in table.measurements if m.error], found.problem.subject
+        tunable = problems().tunable(node, strides(node))
+        table = measure(tunable.problem, None)
+        assert not [m for m in table.measurements if m.error], tunable.problem.subject
         images = {m.layouts for m in table.measurements}
-        few = node.inputs[0].shape[1] == 3 or node.inputs[1].shape[1:2] == (3,)
-        assert len(images) == (3 if few else 2)
-        assert layout_names(found.layouts) in images
+        is_first = node.inputs[0].shape[1] == 3 or node.inputs[1].shape[1:2] == (3,)
+        assert len(images) == (3 if is_first else 2)
+        assert layout_names(tunable.layouts) in images
         assert {m.deterministic for m in table.measurements} == {True, False}
 
 
 def test_that_a_relu_may_lose_nan_is_part_of_the_subject(host):
-    relu, bare = (made(*conv_operands()) for made in (Activated(Conv2d(), Relu()), Conv2d()))
+    relu, bare = (op(*conv_operands()) for op in (Activated(Conv2d(), Relu()), Conv2d()))
     for node, note in ((relu, ", no NaN"), (bare, "")):
         strict, loose = (
             problems(fast_math=fast_math).tunable(node, strides(node)).problem.subject
@@ -174,12 +174,14 @@ def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, build_cuda, dtyp
     host(Engine(1))
     node = Activated(Conv2d(), Relu())(*conv_operands(dtype))
     tuned = problems().tunable(node, strides(node)).problem
-    made = [first_allowed(tuned.candidates(each), Policy()) for each in tuned.layouts.values()]
-    assert len(made) == 2
-    sources = [source for kernel in made for source in kernel.sources]
+    convolutions = [
+        first_allowed(tuned.candidates(each), Policy()) for each in tuned.layouts.values()
+    ]
+    assert len(convolutions) == 2
+    sources = [source for kernel in convolutions for source in kernel.sources]
     texts = build_cuda(sources)
     rng = np.random.default_rng(0)
-    for kernel in made:
+    for kernel in convolutions:
         *copies, epilogue = kernel.launches
         assert kernel.library_position == len(copies)
         y, bias = (rng.normal(size=x.shape).astype(x.dtype) for x in kernel.way.epilogue.inputs)
@@ -213,15 +215,15 @@ def test_a_measured_kernel_is_made_again_of_its_recipe(host):
     problem, _ = problems().tunable(node, strides(node))
     for measured in measure(problem, None).measurements:
         new, _ = problems().tunable(node, strides(node))
-        again = new.kernel(msgspec.convert(msgspec.to_builtins(measured), Measurement))
-        assert again.name == f"cudnn {measured.name}"
+        kernel = new.kernel(msgspec.convert(msgspec.to_builtins(measured), Measurement))
+        assert kernel.name == f"cudnn {measured.name}"
     host(Engine(3))
     problem, _ = problems().tunable(node, strides(node))
     new, _ = problems().tunable(node, strides(node))
-    lost = next(m for m in measure(problem, None).measurements if "engine 3" in m.name)
-    gone = structs.replace(lost, recipe=structs.replace(lost.recipe, engine=7))
-    odd = structs.replace(lost, recipe=structs.replace(lost.recipe, way="another"))
-    for measured in (gone, odd):
+    old = next(m for m in measure(problem, None).measurements if "engine 3" in m.name)
+    of_another_engine = structs.replace(old, recipe=structs.replace(old.recipe, engine=7))
+    of_another_way = structs.replace(old, recipe=structs.replace(old.recipe, way="another"))
+    for measured in (of_another_engine, of_another_way):
         with pytest.raises(GraphError, match=r"^cuDNN has no "):
             new.kernel(measured)
 
@@ -242,9 +244,9 @@ def test_reorders_are_measured_in_both_directions_with_the_kernel_that_there_is(
             return kernel.run  # which computes in NumPy
 
     node = Reorder(1)(input("x", (2, 1, 4, 5, 3)))
-    found = problems(bench=Bench()).tunable(node, strides(node))
-    assert found.layouts == ()
-    table = measure(found.problem, None)
+    tunable = problems(bench=Bench()).tunable(node, strides(node))
+    assert tunable.layouts == ()
+    table = measure(tunable.problem, None)
     assert [(m.layouts, m.error) for m in table.measurements] == [
         (("nchw", "nhwc"), ""),
         (("nhwc", "nchw"), ""),
@@ -273,8 +275,8 @@ def test_what_a_check_does_on_the_device_was_done_before_the_clock_runs(host, dt
     warm_up(bench, [as_dtype(dtype)])
     before = {*COMPILED}
     for node in convolution(8, 16, 32, 9, 3, 1, 1, dtype):
-        found = problems(bench=bench).tunable(node, strides(node)).problem
-        assert not [m for m in measure(found, None).measurements if m.error]
+        problem = problems(bench=bench).tunable(node, strides(node)).problem
+        assert not [m for m in measure(problem, None).measurements if m.error]
     missing = COMPILED - before
     assert missing == set()
 
@@ -291,8 +293,8 @@ def test_the_ops_meaning_takes_arrays_of_the_device(groups):
         (Conv2dBackwardWeights(conv, w.shape), dy, x),
     ):
         node = Activated(op, Relu())(*(input("x", x.shape) for x in xs))
-        (found,) = problems().tunable(node, strides(node)).problem.meaning(*map(Foreign, xs))
-        np.testing.assert_array_equal(found.array, np.maximum(op.forward(*xs), 0))
+        (result,) = problems().tunable(node, strides(node)).problem.meaning(*map(Foreign, xs))
+        np.testing.assert_array_equal(result.array, np.maximum(op.forward(*xs), 0))
 
 
 # ---------------------------------------------------------------- without measurements
@@ -326,5 +328,5 @@ def test_a_measurement_goes_before_an_estimate(host):
     backend = SimpleNamespace(block=1, tunable=device.tunable)
     estimated = Choices(backend, Session("cached", Policy(), 30.0, {}))
     measured = Choices(backend, Session("exhaustive", Policy(), 30.0, {}))
-    (guessed,), (found,) = estimated.seconds([node]), measured.seconds([node])
-    assert guessed.keys() >= found.keys() and guessed != found
+    (estimates,), (measurements,) = estimated.seconds([node]), measured.seconds([node])
+    assert estimates.keys() >= measurements.keys() and estimates != measurements

@@ -49,12 +49,12 @@ def test_plans_tell_how_they_compute_and_what_is_less_than_asked_for_is_no_plan(
     }
     tiles = [f"engine 1 knobs {{TILE_SIZE: {n}}}" for n in (2, 3)]
     assert facts(PLAIN) == exact
-    found = facts(dataclasses.replace(PLAIN, tf32=True))
-    assert found == {**dict.fromkeys(tiles, (True, "tf32")), **exact}
+    plans = facts(dataclasses.replace(PLAIN, tf32=True))
+    assert plans == {**dict.fromkeys(tiles, (True, "tf32")), **exact}
     small = channels_last((8, 8, 1, 1), "bfloat16")
-    found = facts(CudnnProblem("fprop", (small, small), small))
-    assert {precision for _, precision in found.values()} == {"bfloat16"}
-    assert [*found][:2] == tiles
+    plans = facts(CudnnProblem("fprop", (small, small), small))
+    assert {precision for _, precision in plans.values()} == {"bfloat16"}
+    assert [*plans][:2] == tiles
 
 
 def window(size, kind="fprop", **facts):
@@ -92,8 +92,8 @@ def test_fast_plans_are_listed_first_and_slow_or_coarse_ones_where_there_are_no_
     device, name
 ):
     """The slower model is asked where there are few; of many, compiled ones go before others."""
-    found, problem, expected = ORDERS[name]
-    device(*found)
+    actual, problem, expected = ORDERS[name]
+    device(*actual)
     assert [plan.engine for plan in listed(problem)] == expected
 
 
@@ -110,19 +110,19 @@ def test_a_problem_is_listed_once_and_the_notes_of_an_engine_are_asked_for_once(
     device, monkeypatch
 ):
     device(Engine(1), Engine(2), Engine(3))
-    asked = []
+    graphs = []
     fake = cudnn_plan.build
-    monkeypatch.setattr(cudnn_plan, "build", lambda *args: asked.append(args) or fake(*args))
+    monkeypatch.setattr(cudnn_plan, "build", lambda *args: graphs.append(args) or fake(*args))
     catalogue = cudnn_plan.Catalogue(None)
     catalogue.plans(PLAIN)
-    first = len(asked)
+    first = len(graphs)
     assert catalogue.plans(PLAIN)[0].engine == 1
-    assert len(asked) == first
+    assert len(graphs) == first
     larger = channels_last((16, 8, 1, 1))
     catalogue.plans(CudnnProblem("fprop", (larger, SQUARE), larger))
-    assert len(asked) == first + 1
+    assert len(graphs) == first + 1
     catalogue.plans(dataclasses.replace(PLAIN, relu=True))
-    assert len(asked) == 2 * first + 1
+    assert len(graphs) == 2 * first + 1
 
 
 def test_what_an_engine_does_not_support_says_nothing_of_its_notes(device, monkeypatch):
@@ -138,8 +138,8 @@ def test_what_an_engine_does_not_support_says_nothing_of_its_notes(device, monke
     catalogue = cudnn_plan.Catalogue(None)
     assert [plan.engine for plan in catalogue.plans(PLAIN)] == [2, 3]
     larger = channels_last((16, 8, 1, 1))
-    found = catalogue.plans(CudnnProblem("fprop", (larger, SQUARE), larger))
-    assert [(plan.engine, plan.deterministic) for plan in found] == [
+    plans = catalogue.plans(CudnnProblem("fprop", (larger, SQUARE), larger))
+    assert [(plan.engine, plan.deterministic) for plan in plans] == [
         (1, True),
         (2, True),
         (3, True),
@@ -149,10 +149,10 @@ def test_what_an_engine_does_not_support_says_nothing_of_its_notes(device, monke
 def test_a_plan_is_had_again_by_its_engine_and_knobs_unless_it_computes_in_less(device):
     device(*ENGINES)
     tiles = 1, {"TILE_SIZE": 3}
-    again = cudnn_plan.replay(dataclasses.replace(PLAIN, tf32=True), None, *tiles)
-    assert again.name == "engine 1 knobs {TILE_SIZE: 3}"
-    again.build()
-    assert (again.index, again.graph.built) == (0, [1])
+    plan = cudnn_plan.replay(dataclasses.replace(PLAIN, tf32=True), None, *tiles)
+    assert plan.name == "engine 1 knobs {TILE_SIZE: 3}"
+    plan.build()
+    assert (plan.index, plan.graph.built) == (0, [1])
     for missing in (tiles, (9, {}), (5, {}), (1, {"ODD": 1})):
         with pytest.raises(GraphError, match=r"^cuDNN has no engine .*$"):
             cudnn_plan.replay(PLAIN, None, *missing).build()
@@ -165,18 +165,18 @@ def test_a_plan_that_lacked_memory_is_built_once_more_and_another_is_not():
                 raise MemoryError
 
     problems = candidates.CudaProblems(None, Bench(), None)
-    tried = []
+    attempts = []
 
-    def made(error):
+    def kernel_after(error):
         def make():
-            tried.append(error)
-            if len(tried) == 1:
+            attempts.append(error)
+            if len(attempts) == 1:
                 raise GraphError(error)
             return "a kernel"
 
-        tried.clear()
+        attempts.clear()
         return problems._make(Candidate("engine 1", (), make))
 
-    assert made("CUDNN_STATUS_ALLOC_FAILED") == "a kernel" and len(tried) == 2
+    assert kernel_after("CUDNN_STATUS_ALLOC_FAILED") == "a kernel" and len(attempts) == 2
     with pytest.raises(GraphError, match=r"^NOT_SUPPORTED$"):
-        made("NOT_SUPPORTED")
+        kernel_after("NOT_SUPPORTED")
