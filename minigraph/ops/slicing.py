@@ -102,7 +102,8 @@ class Pad(Windowed):
     value: float = 0.0
 
     def infer(self, x: Spec) -> Spec:
-        if any(n < 0 for n in (*self.low, *self.high, *self.interior)):
+        widths = (*self.low, *self.high, *self.interior)
+        if any(n < 0 for n in widths if not isinstance(n, SymbolicSize)):  # a call checks those
             raise ShapeError(f"a border of {self.low} and {self.high} elements has a width below 0")
         sizes = zip(x.shape, self.low, self.high, self.interior, strict=True)
         return Spec(tuple(a + b + _span(n, i) for n, a, b, i in sizes), x.dtype)
@@ -148,6 +149,17 @@ def slice(x: Tensor, start: Integers, stop: Integers, step: Integers = 1) -> Nod
     if any(len(row) != count for row in rows) or count > x.ndim:
         raise ShapeError(f"start {start}, stop {stop}, step {step} do not fit {x.ndim} axes")
     return getitem(x, tuple(map(builtins.slice, *rows)))
+
+
+def first_elements(x: Node, axis: int, stop: int) -> Node:
+    """Return x[:stop] along an axis of constant length; a longer `stop` of a call is an error.
+
+    So the size of the result is `stop`, not the minimum of `stop` and the length: a table of
+    position embeddings that is cut to a text has the text's length.
+    """
+    sizes = [*x.shape]
+    sizes[axis] = stop
+    return Slice((0,) * x.ndim, tuple(sizes), (1,) * x.ndim)(x)
 
 
 @builder

@@ -17,7 +17,7 @@ from minigraph.graph import Array, DType, Node
 from minigraph.torch.memory import CPU, array_of, check_supported
 from minigraph.torch.operators import DTYPES
 
-Size = Any  # a torch.export.Dim
+Size = Any  # a name or a torch.export.Dim
 CONSTANT_TYPES = (bool, int, float, str, type(None))  # arguments of torch.export besides tensors
 
 
@@ -105,7 +105,8 @@ class Batches:
         leaves = pytree.tree_leaves(self.example)
         tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
         for x, axes in zip(tensors, self._sizes, strict=True):
-            sizes[x] = axes
+            # Of a named size the model tells the range, such as the length of a table.
+            sizes[x] = {i: Dim.DYNAMIC if isinstance(n, str) else n for i, n in axes.items()}
         return sizes.dynamic_shapes(module, self.example)
 
     def inputs(self) -> list[Node]:
@@ -114,7 +115,7 @@ class Batches:
         for i, item in enumerate(self._tensors):
             shape: list[Any] = list(item.like.shape)
             for axis, size in (self._sizes[i] if self._sizes is not None else {}).items():
-                shape[axis] = size.__name__
+                shape[axis] = size if isinstance(size, str) else size.__name__
             nodes.append(mg.input(item.name, tuple(shape), DTYPES[item.like.dtype].name))
         return nodes
 
@@ -209,12 +210,7 @@ def _sizes(what: str, dynamic: Any, tensors: Sequence[_Item]) -> list[Mapping[in
                     f"{what}: {x.what} of shape {tuple(x.like.shape)} has no size of 2 or more "
                     f"along axis {axis}, as dynamic needs in the example"
                 )
-    named: dict[str, Size] = {}
-
-    def dim(size: Size) -> Size:
-        return named.setdefault(size, Dim(size)) if isinstance(size, str) else size
-
-    return [{axis: dim(size) for axis, size in (each or {}).items()} for each in axes]
+    return [each or {} for each in axes]
 
 
 def _names_sizes(axes: Any) -> bool:

@@ -323,6 +323,7 @@ def _brief(error: Exception, names: Mapping[int, str], prefix: str) -> str:
             "it out (use_cache=False in models of transformers) or register it with "
             "torch.utils._pytree.register_pytree_node"
         )
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = re.sub(r"L\['(\w+)'\]", r"\1", str(error))  # torch's names of arguments
+    lines = [line.strip() for line in named.splitlines() if line.strip()]
     constraints = [line[2:].split(". ")[0] for line in lines if line.startswith("- ")]
     return f"{source}: {type(error).__name__}: {(constraints or lines or [''])[0]}"[:500]

@@ -341,8 +341,8 @@ def training_step(
                      all gradients.  Each call returns its own loss
     dynamic          True: the first size of all tensors of a batch may differ between calls.  Or a
                      dict of these sizes for each tensor, `[{0: "batch", 1: "time"}, {0: "batch"}]`,
-                     with names or `torch.export.Dim`s.  The first call with a size compiles; such
-                     sizes are 2 or more in the example
+                     with names, whose ranges the model tells, or `torch.export.Dim`s.  The first
+                     call with a size compiles; such sizes are 2 or more in the example
 
     The model, its buffers and the optimizer's state stay PyTorch's, and are up to date after each
     call.  Changes between calls take effect: values, loaded state dicts, `train()` and `eval()`,

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 
 import pytest
 
@@ -135,6 +136,36 @@ def test_batches_that_differ_from_the_example_are_one_clear_line():
         Pair(sgd, Net(), lambda: (text, Unknown(graph.nodes), scale, target), loss)
 
 
+class Positions(nn.Module):
+    """Attention to earlier words, with a mask and a table of positions for nine words."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 3)
+        self.places = nn.Parameter(torch.randn(1, 9, 4))
+        self.register_buffer("mask", torch.ones(9, 9).tril())
+
+    def forward(self, text):
+        length = text.shape[1]
+        assert length <= 9
+        x = self.embed(text) + self.places[:, :length]
+        shares = (x @ x.mT).masked_fill(self.mask[:length, :length] == 0, -math.inf).softmax(-1)
+        return self.head(shares @ x).mT
+
+
+@pytest.mark.parametrize("size", ["time", torch.export.Dim("time", max=8)])
+def test_a_table_is_cut_to_the_length_of_a_text(size):
+    def batch(n=5):
+        return torch.randint(0, 9, (2, n)), torch.randint(0, 3, (2, n))
+
+    pair = Pair(sgd, Positions(), batch, dynamic=[{1: size}, {1: size}])
+    for n in (5, 8, 2):
+        pair.train(batch=batch(n))
+    pair.same()
+    with pytest.raises(GraphError, match=r"slice 0:10 is out of range for an axis of length 9"):
+        pair.step(*batch(10))
+
+
 AUTO = torch.export.Dim.AUTO
 
 
@@ -145,7 +176,8 @@ def test_sizes_that_differ_are_named(sizes):
 
 
 def test_a_size_that_the_model_fixes_is_named():
-    with pytest.raises(GraphError, match=r"the model at .*: You marked width as .* constant \(6\)"):
+    said = r"the model at .*: You marked batch\[0\].size\(\)\[3\] as .* constant \(6\)"
+    with pytest.raises(GraphError, match=said):
         Pair(sgd, dynamic=[{3: "width"}, {}], model=nn.Sequential(nn.Flatten(), nn.Linear(108, 5)))
 
 

@@ -13,7 +13,7 @@ from minigraph.graph import Array, Node, UndecidedSize, constant, is_symbolic
 from minigraph.onnx.operators.table import row, rows, vector_along
 from minigraph.onnx.tensors import CODES, dtype_of
 from minigraph.onnx.values import constant_value, integer, integers, number, of_sizes, value_of
-from minigraph.ops.slicing import Slice
+from minigraph.ops.slicing import first_elements
 
 FLOAT = 1  # ONNX's code of float32
 rows(
@@ -205,20 +205,9 @@ def _slice(x: Node, starts: Node, ends: Node, axes: Any = None, steps: Any = Non
         elif isinstance(b, int) and b >= LIMIT:
             b = None
         if step > 0 and is_symbolic([b]) and isinstance(x.shape[axis], int):
-            x, b = _within(x, axis, b), None
+            x, b = first_elements(x, axis, b), None
         index[axis] = slice(a, b, step)
     return x[tuple(index)]
-
-
-def _within(x: Node, axis: int, stop: int) -> Node:
-    """Return x[:stop] along an axis of constant length; a longer `stop` of a call is an error.
-
-    So the size of the result is `stop`, not the minimum of `stop` and the length: a table of
-    position embeddings that is cut to a text has the text's length.
-    """
-    sizes = [*x.shape]
-    sizes[axis] = stop
-    return Slice((0,) * x.ndim, tuple(sizes), (1,) * x.ndim)(x)
 
 
 @row("Pad")

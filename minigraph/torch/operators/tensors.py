@@ -12,8 +12,9 @@ import torch
 
 from minigraph import ops
 from minigraph.errors import GraphError
-from minigraph.graph import FLOATS, Node, as_node
+from minigraph.graph import FLOATS, Node, SymbolicSize, as_node
 from minigraph.ops.indexing import take_tokens
+from minigraph.ops.slicing import first_elements
 from minigraph.torch.operators.table import DTYPES, ROWS, Row, row, rows
 
 rows(
@@ -169,6 +170,8 @@ END = (1 << 63) - 1  # torch's end of a slice without one
 @row("slice.Tensor", "slice_copy.Tensor")
 def _slice(x: Node, axis: int, start: Any, end: Any, step: int) -> Node:
     stop = None if end is None or (isinstance(end, int) and end >= END) else end
+    if isinstance(stop, SymbolicSize) and isinstance(x.shape[axis], int):
+        x, stop = first_elements(x, axis, stop), None  # torch has checked that it is not longer
     return x[(*(slice(None),) * (axis % x.ndim), slice(start, stop, step))]
 
 
