@@ -82,13 +82,24 @@ def _checked(what: str, file: File) -> File:
     if opset >= MIN_STABLE_OPSET:
         return file
     try:
-        return file._replace(model=version_converter.convert_version(file.model, MIN_STABLE_OPSET))
+        return file._replace(model=_converted(file.model, opset))
     except Exception as error:  # of the converter's C++
         text = one_line(str(error)).rpartition(" failed: ")[2]  # without the source line
         raise GraphError(
             f"{what}: {file.name} has opset {opset}, which onnx cannot convert to "
             f"{MIN_STABLE_OPSET}: {text}"
         ) from None
+
+
+def _converted(model: ModelProto, opset: int) -> ModelProto:
+    """Return a model of an old opset as one of MIN_STABLE_OPSET."""
+    if opset < 11:  # when pixels began at the left edge; the converter does not say so
+        model = version_converter.convert_version(model, 10)
+        where = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        for node in every(model.graph.node):
+            if node.op_type == "Resize":
+                node.attribute.extend(onnx.helper.make_attribute(*each) for each in where.items())
+    return version_converter.convert_version(model, MIN_STABLE_OPSET)
 
 
 def opsets_of(imports: Iterable[OperatorSetIdProto]) -> Opsets:

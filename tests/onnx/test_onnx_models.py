@@ -237,6 +237,14 @@ def test_an_old_model_means_what_its_opset_said():
     for opset, expected in ((11, whole), (13, last)):
         result = run(model(nodes, [info("x", [2, 3, 4])], opset=opset), x)
         np.testing.assert_allclose(result, expected, 1e-5)
+    scales = {"scales": np.array([1, 1, 1, 1.5], "f")}
+    for opset, op in ((9, "Upsample"), (10, "Resize"), (11, "Resize")):  # half pixels since 11
+        nodes = [helper.make_node(op, ["x", *[""] * (opset > 10), "scales"], ["y"], mode="linear")]
+        resized = model(nodes, [info("x", [1, 1, 1, 4])], opset=opset, **scales)
+        half = np.clip((np.arange(6) + 0.5) / 1.5 - 0.5, 0, 3)
+        expected = half if opset > 10 else np.minimum(np.arange(6) / 1.5, 3)
+        result = run(resized, np.arange(4.0).reshape(1, 1, 1, 4))
+        np.testing.assert_allclose(result.ravel(), expected, 1e-6)
     with pytest.raises(mg.GraphError, match="opset 5, which onnx cannot convert to 13: Upsample"):
         mg.onnx.load(model(["y = Upsample(x)"], [info("x", [2])], opset=5))
 
