@@ -29,6 +29,7 @@ from minigraph.torch.operators import DTYPES, ROWS
 
 MAX_KEPT_FUNCTIONS = 8  # functions of a graph whose sizes differ between calls
 
+CHECK = torch.ops.aten._assert_async.msg  # it has no result, so no other node computes it
 NUMBER_TYPES = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 Axes = tuple[int, ...]
@@ -130,7 +131,7 @@ class CompiledGraph:
     """A function of minigraph that takes and returns tensors.
 
     inputs   by the number of the argument
-    outputs  the computed ones
+    outputs  the computed ones, and the checks
     results  of the graph
     """
 
@@ -196,7 +197,9 @@ def _interpret(
             results.append(Result("output", list(outputs).index(x)))
         else:
             results.append(Result("value", values[x]))
-    return inputs, list(outputs.values()), results
+    checks = module.graph.find_nodes(op="call_function", target=CHECK)
+    computed = [*outputs.values(), *(Permuted(values[x], None) for x in checks if x in values)]
+    return inputs, computed, results
 
 
 def _input(name: str, tensor: torch.Tensor) -> tuple[Permuted, Node]:

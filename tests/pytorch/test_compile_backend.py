@@ -71,9 +71,17 @@ def cnn():
     )
 
 
+def turned(x):
+    """Return pairs of columns turned by an angle, written into an empty tensor, as by some GPTs."""
+    y, (a, b) = torch.empty_like(x), (x[:, ::2], x[:, 1::2])
+    y[:, ::2], y[:, 1::2] = a * 0.8 - b * 0.6, a * 0.6 + b * 0.8
+    return y
+
+
 def unusual():
     return nn.Sequential(
         nn.Linear(6, 8, bias=False),
+        Lambda(turned),
         nn.BatchNorm1d(8, affine=False),
         nn.PReLU(),
         Lambda(lambda x: torch.cat([x.sin(), x.clamp(-0.5, 0.5).cumsum(1)], 1).t()),
@@ -215,6 +223,18 @@ def test_an_operator_without_a_row_runs_in_pytorch():
     first = str(caught[0].message)
     assert "minigraph_tests.doubled.default (1: at " in first and "aten._fft_r2c.default" in first
     assert "aten.sin" not in first
+
+
+def test_a_graph_checks_labels(recwarn):
+    def function(x, labels):
+        return x.softmax(-1) * F.one_hot(labels, 5)
+
+    x, labels = torch.randn(3, 5), torch.tensor([4, 0, 1])
+    ours = compiled(function)
+    torch.testing.assert_close(ours(x, labels), function(x, labels))
+    with pytest.raises(ValueError, match=r"Class values must be smaller than num_classes"):
+        ours(x, labels + 1)
+    assert [str(w.message) for w in recwarn if "run in PyTorch" in str(w.message)] == []
 
 
 def test_a_row_that_takes_less_than_the_operator_runs_in_pytorch():

@@ -29,6 +29,7 @@ rows(
         ),
         "empty.memory_format": lambda size, dtype=None: _full(size, 0.0, dtype),
         "empty_permuted empty_strided": lambda size, order, dtype=None: _full(size, 0.0, dtype),
+        "new_empty_strided": lambda x, size, strides, **unused: ops.zeros(tuple(size), x.dtype),
         "scalar_tensor": lambda value, dtype=None: ops.full(
             (), value, DTYPES[dtype or torch.float32]
         ),
@@ -105,6 +106,7 @@ rows(
         "_assert_scalar _assert_tensor_metadata sym_constrain_range_for_size": (
             lambda *unused, **others: None
         ),
+        "_assert_async.msg": ops.check,
         "view view_copy": lambda x, shape: ops.reshape(x, tuple(shape)),
         "permute permute_copy": lambda x, axes: ops.permute_dims(x, tuple(axes)),
         "unsqueeze": ops.expand_dims,
