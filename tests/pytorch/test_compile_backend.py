@@ -109,6 +109,7 @@ NETWORKS = {
     "u-net": (
         lambda: nn.Sequential(
             nn.Conv2d(3, 4, 3, padding=1),
+            nn.LocalResponseNorm(3),
             Lambda(lambda x: torch.cat([x, F.interpolate(F.max_pool2d(x, 2), scale_factor=2)], 1)),
             nn.Conv2d(8, 5, 1),
             nn.Upsample(scale_factor=2, mode="bilinear"),

@@ -150,7 +150,7 @@ def _resizing_gradient(resize: Row) -> Row:
 
 rows(
     {
-        "avg_pool2d_backward": _gradient(images.avg_pool),
+        "avg_pool2d_backward avg_pool3d_backward": _gradient(images.avg_pool),
         "_adaptive_avg_pool2d_backward": _pooling_gradient(2, ops.adaptive_avg_pool2d),
         "_adaptive_avg_pool3d_backward": _pooling_gradient(3, images.adaptive_avg_pool_3d),
         "upsample_nearest2d_backward": _resizing_gradient(images.upsample_nearest),
