@@ -13,6 +13,7 @@ import threading
 from types import SimpleNamespace
 
 import numpy as np
+from device_array import DeviceArray, lying_at, on_host
 
 import minigraph as mg
 from minigraph.autotune.candidate import Workbench
@@ -209,9 +210,7 @@ class StandIn:
         return DeviceArray(np.zeros(spec.shape, spec.dtype))
 
     def view(self, memory, spec, owner):
-        on_device = DeviceArray(on_host(memory.data.ptr, spec))
-        on_device.owner = owner
-        return on_device
+        return DeviceArray(on_host(memory.data.ptr, spec), owner=owner)
 
     def upload(self, to, source, stream):
         self._do(stream, lambda: ctypes.memmove(to, source.ctypes.data, source.nbytes), "upload")
@@ -374,32 +373,3 @@ def by_meaning(patch, device):
     open_instead(patch, device, device.functions)
     patch.setattr(device_module, "cuda_kernel", kernel)
     patch.setattr(collective, "generated_kernel", generated)
-
-
-def lying_at(address, spec, strides):
-    """Return the array at an address that has these strides."""
-    bits = np.dtype(f"u{spec.dtype.itemsize}")  # an interface knows no bfloat16
-    interface = {"data": (address, True), "typestr": bits.str, "version": 3}
-    interface |= {"shape": spec.shape, "strides": strides}
-    return np.asarray(SimpleNamespace(__array_interface__=interface)).view(spec.dtype)
-
-
-def on_host(address, spec):
-    memory = (ctypes.c_uint8 * spec.nbytes).from_address(address)
-    return np.frombuffer(memory, spec.dtype).reshape(spec.shape)
-
-
-class DeviceArray:
-    """An array as CuPy has it, as far as it is looked at; `array` is what it holds."""
-
-    def __init__(self, array, ordinal=0):
-        self.array = array
-        self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=ordinal)
-        self.shape, self.dtype, self.flags = array.shape, array.dtype, array.flags
-        self.size, self.strides, self.nbytes = array.size, array.strides, array.nbytes
-
-    def get(self):
-        return self.array
-
-    def __float__(self):
-        return float(self.array)
