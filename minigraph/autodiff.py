@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -22,7 +24,7 @@ from minigraph.graph import (
     placeholders,
     toposort,
 )
-from minigraph.graph.location import Within, gradient_of
+from minigraph.graph.location import gradient_of
 from minigraph.ops.elementwise import broadcast_shapes, kind
 from minigraph.ops.joining import join, paddings
 from minigraph.ops.reduction import sum_to
@@ -87,7 +89,10 @@ def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> li
         with gradient_of(node.source):
             for x, dx in zip(node.inputs, _backward(node, grads, item_grads), strict=True):
                 if dx is not None and x in differentiated:
-                    terms.setdefault(x, []).append(sum_to(dx, x.shape))
+                    parts = terms.setdefault(x, [])
+                    parts.append(sum_to(dx, x.shape))
+                    if node.op.recomputes and len(parts) > 1:
+                        parts[-2:] = [parts[-2] + parts[-1]]
     return [grads[x] if x in grads else broadcast_to(constant(0, x.dtype), x.shape) for x in wrt]
 
 
@@ -155,14 +160,7 @@ def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]
 
 
 def _sum(terms: list[Node]) -> Node:
-    """Return the sum of gradients; gradients of slices that cover an array are concatenated.
-
-    A term is added as soon as it is computed, so few are in memory at once.
-    """
+    """Return the sum of gradients; gradients of slices that cover an array are concatenated."""
     pieces, others = paddings(terms)
     joined = join(pieces) if len(pieces) > 1 else None
-    total, *others = terms if joined is None else [joined, *others]
-    for term in others:
-        with Within(order=term.order[0]):
-            total = total + term
-    return total
+    return functools.reduce(operator.add, terms if joined is None else [joined, *others])

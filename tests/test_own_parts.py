@@ -66,7 +66,7 @@ def test_the_pass_swaps_once_changes_no_bit_and_leaves_alone_what_it_must(dtype)
 
 
 @needs_both
-@pytest.mark.parametrize("shapes", [((1, 1), (1, 1)), ((3, 5), (5, 7)), ((33, 64), (64, 17))])
+@pytest.mark.parametrize("shapes", [((1, 1), (1, 2)), ((3, 5), (5, 7)), ((33, 64), (64, 17))])
 def test_the_candidate_computes_the_product_up_to_the_last_element(shapes, monkeypatch):
     monkeypatch.setattr(candidates, "CANDIDATES", ())
     own_op.names_of(3)  # adds itself

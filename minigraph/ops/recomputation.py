@@ -43,6 +43,8 @@ class Recomputed(GradientRule, eq=False):
     Chen et al., "Training deep nets with sublinear memory cost" (2016)
     """
 
+    recomputes = True
+
     def forward(self, y: Array, *xs: Array) -> Array:
         return y
 

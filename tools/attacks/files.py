@@ -90,7 +90,7 @@ def new_training():
     recipe = command_line.Recipe(image_size=4, batch_size=2, epochs=2, lr=1e-3, lr_epochs=1)
     data = Synthetic((1, 4, 4), classes=2, length=4)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
-    args = argparse.Namespace(workers=0, seed=0, model="net", data="synthetic")
+    args = argparse.Namespace(workers=0, seed=0, model="net", data="synthetic", device=None)
     return loop.Classification(net, optim.SGD(net.parameters(), 0.1), (data, data), recipe, args)
 
 
