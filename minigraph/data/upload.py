@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigraph import options
+from minigraph.data.collation import rebuild
 from minigraph.devices.factory import open_backend
 from minigraph.graph import DTYPES, Array
 
@@ -26,9 +27,9 @@ def _uploaded(batch: Any, upload: Callable[[Array], Array]) -> Any:
     match batch:
         case np.ndarray() if batch.dtype in DTYPES:
             return upload(batch)
-        case Mapping():
-            return {key: _uploaded(part, upload) for key, part in batch.items()}
-        case tuple() | list():
-            parts = (_uploaded(part, upload) for part in batch)
-            return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+        case list():
+            return [_uploaded(part, upload) for part in batch]
+        case Mapping() | tuple():
+            items = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
+            return rebuild(batch, {key: _uploaded(part, upload) for key, part in items})
     return batch

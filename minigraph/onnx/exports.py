@@ -94,10 +94,9 @@ EXPORTS: Exports = {
     shape.BroadcastTo: lambda w, op, node, x: w.expand(x, node.inputs[0].shape, node.shape),
     shape.PermuteDims: lambda w, op, node, x: w.op("Transpose", x, perm=op.axes),
     shape.Reshape: lambda w, op, node, x: w.reshape(x, node.shape),
-    shape.StopGradient: lambda w, op, node, x: x,
-    WithGradient: lambda w, op, node, y, *xs: y,
-    Recomputed: lambda w, op, node, y, *xs: y,
-    After: lambda w, op, node, x, value: x,
+    **dict.fromkeys(
+        (shape.StopGradient, WithGradient, Recomputed, After), lambda w, op, node, y, *xs: y
+    ),
 }
 
 

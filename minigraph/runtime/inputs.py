@@ -91,12 +91,16 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
     return np.require(array, requirements=["C", "A"])
 
 
+def array_of(value: Any, backend: Backend) -> Array:
+    """Return `value` as an array, which is in the device's memory if the value is."""
+    on_device = backend.array(value)
+    return as_array(value) if on_device is None else on_device
+
+
 def _cast(node: Node, value: Any, backend: Backend) -> Array:
     """Return `value` as an array of the input's dtype, on the device if the value is there."""
-    on_device = backend.array(value)
     try:
-        array = as_array(value) if on_device is None else on_device
-        return same_kind(array, node.dtype, backend.cast)
+        return same_kind(array_of(value, backend), node.dtype, backend.cast)
     except DTypeError as error:
         advice = _packed_inputs_advice([value])
         text = f"input {node.name} takes {node.spec}: {error} {here()}{advice}"

@@ -18,9 +18,10 @@ from minigraph.arguments import Kind, checked, instance_of, short_repr, with_pre
 from minigraph.devices.factory import open_backend
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Operand, as_array, as_node, builder
+from minigraph.graph import Array, Node, Operand, as_node, builder
 from minigraph.graph_compiler import CompGraph
 from minigraph.ops.loss import check_labels
+from minigraph.runtime.inputs import array_of
 
 Metric = Callable[..., Node | tuple[Node, Node]]
 
@@ -134,8 +135,7 @@ class Evaluation:
         return arrays
 
     def _array(self, part: Any) -> Array:
-        on_device = self._backend.array(part)
-        array = as_array(part) if on_device is None else on_device
+        array = array_of(part, self._backend)
         return self._backend.cast(array, self._float) if array.dtype.kind == "f" else array
 
     def _function(self, arrays: Sequence[Array]) -> Any:

@@ -35,7 +35,7 @@ from minigraph.devices.problem import (
     product_of,
 )
 from minigraph.errors import GraphError
-from minigraph.graph import Node, Spec
+from minigraph.graph import Node, Shape, Spec
 from minigraph.ops.conv import Conv2dBackwardData
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
@@ -250,10 +250,15 @@ def _reads_in_panels(arrangement: Arrangement) -> bool:
 
 def _rows(problem: OpProblem) -> int:
     """Return the rows that share what is gathered: channels of a group of the result."""
-    shapes = [spec.shape for spec in (*problem.inputs[:2], problem.results[0])]
-    outs, ins, *_ = shapes[ROLES[type(problem.op)].index("w")]
+    outs, ins, *_ = _shape(problem, "w")
     is_gradient = isinstance(problem.op, Conv2dBackwardData)
     return ins if is_gradient else outs // conv_of(problem.op).groups
+
+
+def _shape(problem: OpProblem, role: str) -> Shape:
+    """Return the shape of a convolution's operand or result, by its role in `ROLES`."""
+    specs = *problem.inputs[:2], problem.results[0]
+    return specs[ROLES[type(problem.op)].index(role)].shape
 
 
 def _is_supported(candidate: Candidate) -> bool:
@@ -276,9 +281,8 @@ def _is_sure(problem: OpProblem, first: Candidate) -> bool:
         return not transposed.applies(problem.arrangement(problem.options[0]).node)
     if first.name in (winograd.NAME, *tiles.NAMES.values()):
         return True
-    shapes = [spec.shape for spec in (*problem.inputs[:2], result)]
-    x, w = (shapes[ROLES[type(problem.op)].index(role)] for role in "xw")
-    return w[2:] == primitives.POINTWISE or x[1] <= FEW_CHANNELS
+    is_pointwise = _shape(problem, "w")[2:] == primitives.POINTWISE
+    return is_pointwise or _shape(problem, "x")[1] <= FEW_CHANNELS
 
 
 def _accurate_candidates(candidates: Sequence[Candidate], node: Node) -> Sequence[Candidate]:
