@@ -101,7 +101,7 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
         jit=2 if level == 3 else 0,
         amp=values["amp"],
         costs=choices.seconds,
-        block=backend.block,
+        blocks=backend.blocks,
         horizontal_fusion=CudaBackend.horizontal_fusion,
     )
     stages = optimize(graph, passes)

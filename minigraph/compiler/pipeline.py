@@ -107,7 +107,7 @@ class CompileContext:
             "level": level,
             "jit": jit,
             "costs": self.choices.seconds,
-            "block": self.backend.block,
+            "blocks": self.backend.blocks,
             "horizontal_fusion": self.backend.horizontal_fusion,
         }
 

@@ -125,7 +125,7 @@ class Backend(ABC):
     horizontal_fusion  limits on the parameter updates that share a kernel
     saturation         elements of an array whose copy, and rows of a square matrix whose product,
                        occupy the whole device
-    block              channels of a block in the blocked layout of images; 1 without such a layout
+    blocks             channels of a block in each blocked layout of images, the most first
     unrolls            whether loops must be unrolled, because the device has no `loop`
     ignored_options    options without effect on the device, each with the reason
     """
@@ -137,7 +137,7 @@ class Backend(ABC):
     tunes: str = "tune"
     horizontal_fusion: HorizontalFusionLimits = HorizontalFusionLimits()
     saturation: tuple[int, int] = 1 << 24, 1 << 10
-    block: int = 1
+    blocks: Sequence[int] = ()
     unrolls: bool = True
     ignored_options: Mapping[str, str] = {}
 

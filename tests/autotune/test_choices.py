@@ -44,7 +44,7 @@ def refuse():
 def choices(*candidates, mode="off", **policy):
     """Return the choices for a device that has these candidates for every node."""
     tunable = Tunable(FakeProblem(*candidates, shape=(2, 3)), LAYOUTS[0])
-    device = SimpleNamespace(block=16, tunable=lambda node, strides: tunable)
+    device = SimpleNamespace(blocks=(16,), tunable=lambda node, strides: tunable)
     return Choices(device, start(mode=mode, **policy))
 
 

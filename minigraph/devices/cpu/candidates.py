@@ -40,11 +40,15 @@ from minigraph.ops.conv import Conv2dBackwardData
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
 
+GENERAL = "jit:"  # of oneDNN's kernels for convolutions of any window and groups
 # Rough speeds of one thread.  Their ratios matter: kernels are many times as fast as NumPy, and
 # Winograd's algorithm is twice as fast as direct convolution.
 BYTES_PER_SECOND = 5e9  # bytes that a copy reads or writes
 # Operations of a direct convolution per second, whatever the algorithm.
 FLOPS_PER_SECOND = {"winograd": 1.6e11, "direct": 8e10, "tiles": 2.4e11, "numpy": 2e9}
+# Time of a convolution in blocks of half a vector, relative to whole vectors.  Depthwise ones,
+# which memory bounds, take as long (Zen 4: 32 to 16 channels 1.3, 144 depthwise 0.9 to 1.1).
+SHORT_VECTORS = 1.3
 MAX_COMMON_PADDING = 6  # oneDNN has all usual convolutions with so much padding
 # Seconds for a channel of a pixel that panels and oneDNN's "gemm" copy for a tap, by layout.
 GATHER_SECONDS = {"nchw": 7e-10, "others": 1.5e-9}
@@ -145,19 +149,18 @@ class CpuProblems(ProblemMaker):
 
         The few channels of a network's input are never blocked.
         """
-        block = onednn.block()
         images = [c for role, c in zip(roles, channels, strict=True) if role != "w"]
-        options = [[1, 1], [block if c % block == 0 else 1 for c in images], images]
-        if any(n == 1 and c > FEW_CHANNELS for n, c in zip(options[1], images, strict=True)):
-            del options[1]
-        return [_with_weights(roles, lanes) for lanes in options]
+        options = [[1, 1]]
+        for block in onednn.blocks():
+            if all(c % block == 0 or c <= FEW_CHANNELS for c in images):
+                options.append([1 if c % block else block for c in images])
+        return [_with_weights(roles, lanes) for lanes in (*options, images)]
 
     def reorder_lanes(self, spec: Spec) -> list[int]:
-        block, channels = onednn.block(), spec.shape[1]
+        channels = spec.shape[1]
         if spec.dtype not in self.dtypes:
             return []
-        blocked = [block] if channels % block == 0 else []
-        return [1, *blocked, channels]
+        return [1, *(block for block in onednn.blocks() if channels % block == 0), channels]
 
     def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:
         """Return a rough prediction of the seconds of a float32 convolution, or of a reorder.
@@ -188,11 +191,13 @@ class CpuProblems(ProblemMaker):
         reordered = sum(
             spec.nbytes
             for spec, layout in zip(specs, layouts, strict=True)
-            if layout.lanes not in (0, onednn.block()) and spec.shape[1] > FEW_CHANNELS
+            if layout.lanes not in (0, *onednn.blocks()) and spec.shape[1] > FEW_CHANNELS
         )
         in_tiles = self.allows_bf16x3 and tiles.is_favourite(arrangement.node, parts=2)
         kind = "tiles" if in_tiles else "winograd" if uses_winograd else "direct"
         seconds = problem.work / FLOPS_PER_SECOND[kind] + 2 * reordered / BYTES_PER_SECOND
+        if any(1 < layout.lanes < onednn.block() for layout in layouts) and conv.groups == 1:
+            seconds *= SHORT_VECTORS
         return (seconds + gathering) / self.threads
 
     def shortlist(self, problem: OpProblem, layouts: Layouts) -> list[Candidate]:
@@ -233,6 +238,8 @@ class CpuProblems(ProblemMaker):
         plain = product_of(node)
         if plain and primitives.sums_of_many_pixels(plain.op, node):
             return _accurate_candidates([*candidates], node)
+        if direct.is_depthwise_gradient(node):  # for which oneDNN's kernel for all groups is slow
+            return sorted(candidates, key=lambda candidate: candidate.name.startswith(GENERAL))
         return candidates
 
 
@@ -290,7 +297,7 @@ def _accurate_candidates(candidates: Sequence[Candidate], node: Node) -> Sequenc
 
     oneDNN's "gemm" comes last, as it is slow for windows of several pixels.
     """
-    exact = [c for c in candidates if not c.name.startswith("jit:")]
+    exact = [c for c in candidates if not c.name.startswith(GENERAL)]
     point = node.shape[2:] == primitives.POINTWISE
     fast = [c for c in exact if point or "gemm" not in c.name]
     return [*fast, *(c for c in exact if c not in fast)] if fast else candidates

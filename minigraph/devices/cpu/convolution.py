@@ -105,7 +105,7 @@ class LaidOutConvolution(NamedTuple):
 
 
 def laid_out_convolution(node: Node) -> LaidOutConvolution | None:
-    """Return the float32 convolution without groups that `node` is, or None."""
+    """Return the float32 convolution that `node` is, or None."""
     op = node.op
     if not isinstance(op, LaidOut) or not isinstance(op.plain, CONVOLUTIONS):
         return None
@@ -116,8 +116,7 @@ def laid_out_convolution(node: Node) -> LaidOutConvolution | None:
         lanes = op.lanes_out[0], op.lanes_in[0]
         form = LaidOutConvolution(conv, second[2:], first, node.shape, *lanes)
     specs = node.spec, *(x.spec for x in node.inputs)
-    supported = conv.groups == 1 and all(spec.dtype == F32 and spec.size for spec in specs)
-    return form if supported else None
+    return form if all(spec.dtype == F32 and spec.size for spec in specs) else None
 
 
 def convolution_kernel(node: Node, threads: int) -> NativeKernel:

@@ -85,7 +85,7 @@ class CpuBackend(HostBackend):
         # Whether a library or compiled kernels compute convolutions and products, or only NumPy.
         self._convolves = self.library is not None or compiler.compiler() is not None
         if self._convolves:
-            self.block = onednn.block()
+            self.blocks = onednn.blocks()
 
     def refusal(self, option: str, value: str) -> str:
         if option == "precision":

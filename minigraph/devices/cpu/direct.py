@@ -3,7 +3,7 @@
 They are sums of outer products, of a few pixels and a few vectors of channels, in registers.
 Pixels of the result with the same taps are computed together, so padding is neither read nor
 multiplied, and one text computes convolutions and gradients for the images.  Gradients for the
-weights are sums over pixels.
+weights are sums over pixels, also those of depthwise convolutions.
 
 Results are in blocks of channels, see `minigraph.ops.layout`.  Input images are in blocks, too, or
 in nchw if they have few channels, like a network's input.
@@ -24,7 +24,7 @@ from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import pinned, sums
-from minigraph.devices.problem import FEW_CHANNELS, Arrangement
+from minigraph.devices.problem import FEW_CHANNELS, Arrangement, product_of
 from minigraph.graph import Node, Op, Shape
 from minigraph.jit.emitter import block, function, indented
 from minigraph.jit.macros import with_macros
@@ -96,13 +96,13 @@ def _weight_products(name: str, count: int, vectors: int) -> str:
     cells = sums(count, vectors)
     return function(
         f"MG_CONTRACT void NAME_products_{name}(\n"
-        "    int64_t rows, int64_t count, const float *x, int64_t x_row, int64_t x_pixel,\n"
+        "    int64_t rows, int64_t count, const XT *x, int64_t x_row, int64_t x_pixel,\n"
         "    const vec *dy, int64_t dy_row, int64_t dy_block, int64_t skip, vec *g)",
         [
             *(f"vec s{r}_{j} = {{0}};" for r, j in cells),
             *block(
                 "for (int64_t i = 0; i < rows; i++, x += x_row, dy += dy_row)",
-                "const float *pixel = x;",
+                "const XT *pixel = x;",
                 *block(
                     "for (int64_t t = 0; t < count; t++, pixel += x_pixel)",
                     *(f"vec f{j} = dy[t + {j} * dy_block];" for j in range(vectors)),
@@ -136,7 +136,9 @@ def _image_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> Kerne
 
 
 @functools.cache
-def _weight_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> KernelSource:
+def _weight_text(
+    lanes: int, lanes_in: int, vectors: int, window: Shape, is_depthwise: bool
+) -> KernelSource:
     taps_h, taps_w = window
     if lanes_in > 1:
         count = WEIGHT_SUMS[lanes]
@@ -145,22 +147,35 @@ def _weight_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> Kern
     products = _weight_products("1", 1, vectors), _weight_products("R", count, vectors)
     text = WEIGHTS_TEXT.replace("PRODUCTS", "\n".join(products))
     fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
+    fixed |= {"DEPTH": int(is_depthwise), "XT": "vec" if is_depthwise else "float"}
     return KernelSource(with_macros(text, **fixed, R=count, TAPS_H=taps_h, TAPS_W=taps_w))
 
 
 # ---------------------------------------------------------------- kernels
 
 
+def is_depthwise_gradient(node: Node) -> bool:
+    """Whether `node` is the gradient for the weights of a depthwise convolution, in any layout."""
+    product = product_of(node)
+    if product is None or not isinstance(product.op, Conv2dBackwardWeights):
+        return False
+    return product.op.conv.groups > 1 and node.shape[:2] == (product.op.conv.groups, 1)
+
+
 def form_of(node: Node) -> LaidOutConvolution | None:
     """Return the convolution that `node` is, or None if these kernels do not support it."""
     form = laid_out_convolution(node)
-    if form is None or winograd.computes(node) or form.lanes != onednn.block():
+    if form is None or winograd.computes(node) or form.lanes not in onednn.blocks():
         return None
     if form.window == (1, 1) and onednn.library():  # a matrix product
         return None
-    # In nchw, taps of a row are summed together, so their pixels have to be contiguous.
-    nchw = form.lanes_in == 1 and form.x[1] <= FEW_CHANNELS and form.conv.dilation[1] == 1
-    return form if nchw or form.lanes_in == form.lanes else None
+    # In nchw, and for depthwise convolutions, taps of a row are summed together, so that their
+    # pixels have to be contiguous.
+    adjacent, in_blocks = form.conv.dilation[1] == 1, form.lanes_in == form.lanes
+    if form.conv.groups > 1:
+        return form if in_blocks and adjacent and is_depthwise_gradient(node) else None
+    few_channels = form.lanes_in == 1 and form.x[1] <= FEW_CHANNELS
+    return form if in_blocks or (few_channels and adjacent) else None
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -229,12 +244,15 @@ def _to_weights(node: Node, form: LaidOutConvolution, threads: int) -> NativeKer
     n, (height, width), (dy_h, dy_w) = (form.x[0], form.x[2:4], form.y[2:4])
     vectors = math.gcd(outs, WEIGHT_VECTORS)
     conv, task_channels = form.conv, ins if lanes_in == 1 else 1
+    is_depthwise = conv.groups > 1
+    if is_depthwise:
+        ins, lanes_in, vectors = 1, 1, 1
     tasks = outs // vectors * math.ceil(ins / task_channels)
     parts = min(n, math.ceil(TASKS_PER_THREAD * threads / tasks))
-    row = (dy_w * vectors * lanes + conv.stride[0] * width * lanes_in) * F32.itemsize
+    row = (dy_w * vectors * lanes + conv.stride[0] * width * form.lanes_in) * F32.itemsize
     rows = max(1, min(WEIGHT_STRIP_BYTES[lanes] // row, MAX_SEQUENTIAL_PIXELS // dy_w, dy_h))
     steps = [*conv.padding, *conv.stride, *conv.dilation]
     values = [n, ins, outs, height, width, dy_h, dy_w, *steps, task_channels, parts, rows, threads]
-    source = _weight_text(lanes, lanes_in, vectors, form.window)
+    source = _weight_text(lanes, lanes_in, vectors, form.window, is_depthwise)
     scratch = parts * outs * ins * math.prod(form.window) * lanes_in * lanes * F32.itemsize
     return NativeKernel(node, [call(source, *values, scratch=True)], scratch, algorithm=NAME)

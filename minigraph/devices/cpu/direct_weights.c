@@ -1,12 +1,16 @@
 /* The gradient for the weights of a convolution: for each tap a sum of outer products, in registers.
 
    A task is NV blocks of outputs and some blocks of inputs, in a part of the images.  It runs over the
-   images in strips of rows that fit the first cache.
+   images in strips of rows that fit the first cache.  If the convolution is depthwise, each block of
+   outputs has one block of inputs, and products are those of the same lanes.
 
    The argument block is NAME_block.
 
+   DEPTH   whether the convolution is depthwise
    L       lanes: channels of a block of dy
-   LX      channels of a block of x: L, or 1 for images in nchw
+   LX      numbers of a pixel of x that are multiplied by dy: the L channels of a block, or 1 if images
+           are in nchw; 1 vector of L channels if the convolution is depthwise
+   XT      type of these numbers
    NV      blocks of outputs whose sums are in registers
    R       sums for each of them: channels of a block of x, or in nchw taps of a row
    TAPS_H  rows of the window; TAPS_W taps of a row */
@@ -34,7 +38,7 @@ MG_CONTRACT NAME_range NAME_meeting(NAME_range r, int64_t tap, int64_t dilation,
 }
 typedef struct { /* a strip: its image in x and dy, and its rows that meet a row of taps */
   const NAME_block *a;
-  const float *x;
+  const XT *x;
   const vec *dy;
   NAME_range rows;
   int64_t tap; /* the row of taps */
@@ -46,7 +50,7 @@ MG_CONTRACT void NAME_add(const NAME_strip *q, NAME_range columns, int64_t s, in
   if (q->rows.begin >= q->rows.end || columns.begin >= columns.end) return;
   const int64_t row = q->rows.begin * a->stride[0] - a->pad[0] + q->tap * a->dilation[0];
   const int64_t column = columns.begin * a->stride[1] - a->pad[1] + s * a->dilation[1];
-  const float *x = q->x + (row * a->xw + column) * LX + lane;
+  const XT *x = q->x + (row * a->xw + column) * LX + lane;
   const vec *dy = q->dy + q->rows.begin * a->yw + columns.begin;
   const int64_t rows = q->rows.end - q->rows.begin, count = columns.end - columns.begin;
   const int64_t x_row = a->stride[0] * a->xw * LX, x_pixel = a->stride[1] * LX, dy_block = a->yh * a->yw;
@@ -54,7 +58,7 @@ MG_CONTRACT void NAME_add(const NAME_strip *q, NAME_range columns, int64_t s, in
   else NAME_products_R(rows, count, x, x_row, x_pixel, dy, a->yw, dy_block, skip, g);
 }
 /* Add a strip to the sums g[tap][lane][block of outputs] of one block of inputs. */
-MG_CONTRACT void NAME_taps(const NAME_block *a, const float *x, const vec *dy, int64_t top, int64_t bottom,
+MG_CONTRACT void NAME_taps(const NAME_block *a, const XT *x, const vec *dy, int64_t top, int64_t bottom,
                            vec *g) {
   const NAME_range all = {0, a->yw};
   for (int64_t r = 0; r < TAPS_H; r++) {
@@ -92,15 +96,15 @@ MG_CONTRACT void NAME_taps(const NAME_block *a, const float *x, const vec *dy, i
    `last`. */
 MG_CONTRACT void NAME_task(const NAME_block *a, char **slots, int64_t k, int64_t b, int64_t ins,
                            int64_t first, int64_t last, vec *g) {
-  const float *x = (const float *)(slots[a->x[0]] + a->x[1]);
+  const XT *x = (const XT *)(slots[a->x[0]] + a->x[1]);
   const vec *dy = (const vec *)(slots[a->dy[0]] + a->dy[1]);
   memset(g, 0, ins * TAPS * LX * NV * sizeof *g);
   for (int64_t n = first; n < last; n++)
     for (int64_t top = 0; top < a->yh; top += a->rows) {
       const int64_t bottom = top + a->rows < a->yh ? top + a->rows : a->yh;
       for (int64_t i = 0; i < ins; i++)
-        NAME_taps(a, x + (n * a->in + b + i) * a->xh * a->xw * LX, dy + (n * a->out + k) * a->yh * a->yw,
-                  top, bottom, g + i * TAPS * LX * NV);
+        NAME_taps(a, x + (DEPTH ? n * a->out + k : n * a->in + b + i) * a->xh * a->xw * LX,
+                  dy + (n * a->out + k) * a->yh * a->yw, top, bottom, g + i * TAPS * LX * NV);
     }
 }
 /* Add the sums of all parts, and store them as weights: NV blocks of outputs, one block of inputs. */

@@ -126,9 +126,14 @@ def required_library() -> Library:
 
 
 def block() -> int:
-    """Return the channels of a block in the blocked layouts of this processor: 8 or 16."""
+    """Return the floats of a vector: the channels of a block in most blocked layouts, 8 or 16."""
     lib = library()
     return 16 if lib and lib.supports(AVX512) else 8
+
+
+def blocks() -> tuple[int, ...]:
+    """Return the channels of a block in each blocked layout of this processor, the most first."""
+    return (16, 8) if block() == 16 else (8,)
 
 
 def dtypes() -> frozenset[DType]:

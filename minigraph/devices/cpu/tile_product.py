@@ -103,7 +103,7 @@ def products_in_tiles(node: Node, columns: Sequence[bool] = (False, False)) -> l
     if isinstance(node.op, Matmul):
         return _matrices(node, columns)
     form = laid_out_convolution(node)
-    if form is None or not isinstance(node.op, LaidOut):
+    if form is None or form.conv.groups > 1 or not isinstance(node.op, LaidOut):
         return []
     if not all(_is_in_vectors(x) for x in (form.x, form.y)):
         return []

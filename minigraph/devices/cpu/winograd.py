@@ -200,10 +200,11 @@ def computes(node: Node) -> bool:
     form = laid_out_convolution(node)
     return (
         form is not None
+        and form.conv.groups == 1
         and form.window in [(side, side) for side in POINTS]
         and form.conv.stride == form.conv.dilation == (1, 1)
         and max(form.conv.padding) < form.window[0]
-        and form.lanes == form.lanes_in == onednn.block()
+        and form.lanes == form.lanes_in in onednn.blocks()
     )
 
 

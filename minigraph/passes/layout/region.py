@@ -7,6 +7,7 @@ region.  Convolutions separate regions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from minigraph.graph import Graph, Item, Node, Op
@@ -47,23 +48,26 @@ POOLINGS: dict[type[Op], tuple[int, ...]] = {
 SAME_LAYOUT_OPS = {**NORMALISATIONS, **POOLINGS}
 
 
-def places_channels(node: Node, block: int) -> bool:
-    """Whether a node concatenates or slices only channels, at multiples of a block."""
+def channel_bounds(node: Node) -> list[int]:
+    """Return the channels at which a concatenation or slice of only channels divides its images.
+
+    Empty for other nodes.
+    """
     match node.op:
         case Concat(axis=1):
-            return not any(x.shape[1] % block for x in node.inputs)
+            return [x.shape[1] for x in node.inputs]
         case Slice(start=(_, first, _, _), step=(1, 1, 1, 1)):
             (x,) = node.inputs
             whole = x.shape[:1] + x.shape[2:] == node.shape[:1] + node.shape[2:]
-            return whole and not any(c % block for c in (first, x.shape[1], node.shape[1]))
-    return False
+            return [first, x.shape[1], node.shape[1]] if whole else []
+    return []
 
 
 @dataclass
 class Region:
     """A set of images with the same layout.
 
-    channels  numbers of channels of its images
+    channels  numbers of channels of its images, and channels at which these are divided
     incoming  images outside of the region that ops of the region read
     outgoing  images of the region that ops outside of it read
     """
@@ -72,24 +76,19 @@ class Region:
     incoming: dict[Node, None] = field(default_factory=dict)
     outgoing: dict[Node, None] = field(default_factory=dict)
 
-    def lanes(self, block: int) -> list[int]:
-        """Return the lanes that its images may have: first 1, which is nchw."""
-        lanes = {1: None}
-        if block > 1 and not any(c % block for c in self.channels):
-            lanes[block] = None
-        if len(self.channels) == 1:
-            lanes |= dict.fromkeys(self.channels)
-        return [*lanes]
+    def fits(self, block: int) -> bool:
+        """Whether blocks of so many channels divide all its images."""
+        return not any(c % block for c in self.channels)
 
 
 class Regions:
     """The regions of a graph.
 
-    block  lanes of the blocked layout; 1 without such a layout
+    blocks  lanes of the blocked layouts, the most first
     """
 
-    def __init__(self, graph: Graph, block: int) -> None:
-        self._block = block
+    def __init__(self, graph: Graph, blocks: Sequence[int]) -> None:
+        self._blocks = blocks
         self._parent: dict[Node, Node] = {}
         for node in graph:
             self._join(node)
@@ -106,6 +105,9 @@ class Regions:
         for y in graph.outputs:
             if y in self._parent:
                 self.all[self.of(y)].outgoing[y] = None
+        # A smaller block serves only networks with an image that the larger ones do not divide.
+        largest = {next(filter(region.fits, blocks), 0) for region in self.all}
+        self._used_blocks = [block for block in blocks if block in largest]
 
     def __contains__(self, node: Node) -> bool:
         return node in self._parent
@@ -113,6 +115,13 @@ class Regions:
     def of(self, image: Node) -> int:
         """Return the number of an image's region."""
         return self._number[self._root(image)]
+
+    def lanes(self, region: Region) -> list[int]:
+        """Return the lanes that the images of a region may have: first 1, which is nchw."""
+        lanes = dict.fromkeys([1, *filter(region.fits, self._used_blocks)])
+        if len(region.channels) == 1:
+            lanes |= dict.fromkeys(region.channels)
+        return [*lanes]
 
     def same_layout_inputs(self, node: Node) -> list[Node]:
         """Return the inputs whose layout the results must have; [] if none is in a region."""
@@ -122,8 +131,8 @@ class Regions:
             return []
         elif isinstance(node.op, Elementwise) and not takes_index(node.op):
             xs = [x for x in node.inputs if not x.is_bundle and x.shape == node.shape]
-        elif self._block > 1 and places_channels(node, self._block):
-            xs = [*node.inputs]
+        elif (bounds := channel_bounds(node)) and self._blocks:
+            xs = [] if any(c % self._blocks[-1] for c in bounds) else [*node.inputs]
         else:
             return []
         return xs if any(x in self for x in xs) else []
@@ -156,6 +165,7 @@ class Regions:
         if same_layout:
             region = self.all[self.of(next(x for x in same_layout if x in self))]
             region.channels.update(x.shape[1] for x in same_layout)
+            region.channels.update(channel_bounds(node))
             region.incoming.update((x, None) for x in same_layout if x not in self)
         if not (isinstance(node.op, Reduction) and node.op.combine):  # they reduce any layout
             for x in node.inputs:

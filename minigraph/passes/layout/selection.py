@@ -36,16 +36,16 @@ F32 = np.dtype(np.float32)
 Costs = Callable[[Sequence[Node]], list[Mapping[tuple[int, int], float]]]
 
 
-def assign_layouts(graph: Graph, notes: Notes, costs: Costs, block: int) -> Graph:
+def assign_layouts(graph: Graph, notes: Notes, costs: Costs, blocks: Sequence[int]) -> Graph:
     """Return the graph with its images in the layouts with the shortest total time.
 
-    block  lanes of the blocked layout; 1 without such a layout
+    blocks  lanes of the blocked layouts, the most first
     """
     convolutions = [node for node in graph if type(node.op) in CONVOLUTIONS]
     if not convolutions:
         return graph
-    regions = Regions(graph, block)
-    lanes, pairs = _Selection(regions, convolutions, costs, block).best()
+    regions = Regions(graph, blocks)
+    lanes, pairs = _Selection(regions, convolutions, costs).best()
     if {1}.issuperset(lanes) and all(pair == (1, 1) for pair in pairs.values()):
         return graph
     rewrite = _LayoutRewrite(regions, lanes, pairs, notes)
@@ -67,12 +67,10 @@ class _Selection:
     lanes  possible lanes of each region, and last of images outside of all regions
     """
 
-    def __init__(
-        self, regions: Regions, convolutions: Sequence[Node], costs: Costs, block: int
-    ) -> None:
+    def __init__(self, regions: Regions, convolutions: Sequence[Node], costs: Costs) -> None:
         self.regions = regions
         self.convolutions = convolutions
-        self.lanes = [*(r.lanes(block) for r in regions.all), [1]]
+        self.lanes = [*map(regions.lanes, regions.all), [1]]
         self.times = dict(zip(convolutions, costs(convolutions), strict=True))
         crossing = [x for r in regions.all for x in (*r.incoming, *r.outgoing)]
         images = [*(x for node in convolutions for x in images_of(node)), *crossing]

@@ -21,7 +21,8 @@ any_threads = pytest.mark.parametrize("threads", [1, 2])
 class Case(NamedTuple):
     """A convolution: images, blocks of channels in and out, the size of images, and its window.
 
-    few  channels of images in nchw, or 0 where they are in blocks
+    few    channels of images in nchw, or 0 where they are in blocks
+    lanes  channels of a block
     """
 
     images: int = 2
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     few: int = 0
+    lanes: int = onednn.block()
 
     def of_window(self, window):
         """Return one that has results of the same size with another window."""
@@ -51,15 +53,14 @@ def strided(images=2, ins=2, outs=2, size=(9, 14), **fields):
 
 def plain_of(way, case):
     """Return the node in nchw."""
-    lanes = onednn.block()
-    x = case.images, case.few or case.ins * lanes, *case.size
-    w = case.outs * lanes, x[1], *case.window
+    x = case.images, case.few or case.ins * case.lanes, *case.size
+    w = case.outs * case.lanes, x[1], *case.window
     return plain_node(way, Conv2d(case.stride, case.padding, case.dilation), x, w)
 
 
 def in_blocks(way, case=ODD_SIZES):
     """Return the node with images in blocked layouts, except those of few channels."""
-    return in_lanes(plain_of(way, case), onednn.block(), lanes_of_x=1 if case.few else 0)
+    return in_lanes(plain_of(way, case), case.lanes, lanes_of_x=1 if case.few else 0)
 
 
 def kernel_of(node, threads=1):

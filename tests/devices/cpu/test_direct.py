@@ -51,6 +51,20 @@ def test_work_is_divided_in_any_way(few, way, division, monkeypatch):
     assert_near(computed(node, xs, 2), whole)
 
 
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 1), (2, 3)])
+@pytest.mark.parametrize("window", [(3, 3), (5, 5), (1, 7), (2, 13)])
+def test_the_gradient_of_a_depthwise_convolution(window, stride, lanes, monkeypatch):
+    monkeypatch.setattr(onednn, "block", lambda: lanes)
+    channels = 3 * lanes
+    conv = Conv2d(stride, (window[0] // 2, 3), groups=channels)
+    plain = plain_node("to the weights", conv, (3, channels, 9, 14), (channels, 1, *window))
+    node = in_lanes(plain, lanes)
+    xs = drawn(node)
+    assert offered(node)
+    assert_near(computed(node, xs, 2), meaning(node, xs))
+
+
 @every_way
 def test_the_same_bits_come_out_in_every_run(way):
     node = in_blocks(way, strided(5, 2, 4, (30, 30)))
@@ -109,6 +123,7 @@ def test_it_is_offered_where_no_other_kernel_is_sure_to_be_better():
     assert not offered_for(Conv2d(padding=(1, 1)))  # there is Winograd's algorithm
     assert not offered_for(strides, window=(1, 1))  # a product of matrices
     assert not offered_for(Conv2d((2, 2), groups=2))
+    assert not offered_for(Conv2d((2, 2), groups=2 * onednn.block()), channels=(2, 2))
     assert not offered_for(strides, few=5)
     assert not offered_for(Conv2d(dilation=(1, 2)), few=3)
     assert not offered_for(strides, lanes=1)

@@ -11,6 +11,7 @@ from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.autotune.candidate import layout_names
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.device import CpuBackend
@@ -68,15 +69,17 @@ def test_groups_images_from_one_layout_to_another_and_other_ops_have_no_such_alg
 
 
 @every_way
-def test_the_autotuner_measures_it_in_blocks_alone(way):
+def test_the_autotuner_measures_it_in_all_blocks_and_nothing_else(way):
     node = in_blocks(way)
     tunable = CpuBackend(2, True).tunable(node, strides(node))
-    layouts = {c.layouts for c in tunable.problem.candidates(None) if c.name == winograd.NAME}
-    assert layouts == {tunable.layouts}
+    candidates = [c for c in tunable.problem.candidates(None) if c.name == winograd.NAME]
+    assert tunable.layouts in {c.layouts for c in candidates}
+    lanes = [{layout.lanes for layout in c.layouts if layout.lanes} for c in candidates]
+    assert sorted(map(sorted, lanes)) == [[block] for block in sorted(onednn.blocks())]
     measured = [m for m in measure(tunable.problem, None).measurements if m.name == winograd.NAME]
-    (m,) = measured
-    assert not m.error and m.seconds > 0
-    assert m.workspace == winograd.winograd_kernel(node, 1).scratch
+    assert all(not m.error and m.seconds > 0 for m in measured)
+    (of_node,) = (m for m in measured if m.layouts == layout_names(tunable.layouts))
+    assert of_node.workspace == winograd.winograd_kernel(node, 1).scratch
 
 
 # ---------------------------------------------------------------- heuristics

@@ -312,10 +312,10 @@ def test_what_is_not_measured_has_its_images_where_cudnn_reads_them_without_a_co
     for i in range(4):
         y = Relu.of(Conv2d(padding=(1, 1))(y, input(f"w{i}", (64, 64, 3, 3), dtype)))
     device = problems(tf32)
-    backend = SimpleNamespace(block=1, tunable=device.tunable, current=contextlib.nullcontext)
+    backend = SimpleNamespace(blocks=(), tunable=device.tunable, current=contextlib.nullcontext)
     costs = Choices(backend, Session("cached", Policy(), 0.0, {}))
     weights = [node for node in Graph((x,), (y,)) if isinstance(node.op, Input) and node is not x]
-    laid = assign_layouts(Graph((x, *weights), (y,)), Notes(), costs.seconds, 1)
+    laid = assign_layouts(Graph((x, *weights), (y,)), Notes(), costs.seconds, ())
     assert sum(isinstance(node.op, LaidOut) for node in laid) == last
     reorders = sum(isinstance(node.op, Reorder) for node in laid)
     assert reorders == (2 if last else 0)  # at the borders of the graph
@@ -325,7 +325,7 @@ def test_a_measurement_goes_before_an_estimate(host):
     host(Engine(1, workspace=100))
     node = Conv2d()(input("x", (2, 8, 6, 6), "float16"), input("w", (4, 8, 1, 1), "float16"))
     device = problems()
-    backend = SimpleNamespace(block=1, tunable=device.tunable)
+    backend = SimpleNamespace(blocks=(), tunable=device.tunable)
     estimated = Choices(backend, Session("cached", Policy(), 30.0, {}))
     measured = Choices(backend, Session("exhaustive", Policy(), 30.0, {}))
     (estimates,), (measurements,) = estimated.seconds([node]), measured.seconds([node])

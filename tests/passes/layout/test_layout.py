@@ -10,6 +10,7 @@ from minigraph import nn, ops, optim
 from minigraph.graph import Graph
 from minigraph.ops.layout import LaidOut, Reorder
 from minigraph.ops.random import SEED, STEP, number_streams
+from minigraph.passes.layout.region import Regions
 from minigraph.passes.layout.selection import assign_layouts, images_of
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.notes import Notes
@@ -32,7 +33,7 @@ class Times:
     def seconds(self, node):
         if isinstance(node.op, Reorder):
             channels = node.shape[1]
-            lanes = [n for n in (1, 8, channels) if channels % n == 0]
+            lanes = [n for n in (1, 4, 8, channels) if channels % n == 0]
             return {(a, b): self.moved for a in lanes for b in lanes}
         first, second = (image.shape[1] for image in images_of(node))
         costs = {
@@ -50,18 +51,22 @@ def blocked_wins(node):
     return {PLAIN: 2.0, BLOCKED: 1.0, (1, 8): 1.5, NHWC: 1.9}
 
 
+def small_blocks_win(node):
+    return {PLAIN: 2.0, (4, 4): 1.0}
+
+
 def graph_of(outputs, *inputs):
     return Graph(inputs, tuple(outputs))
 
 
-def laid_out(graph, times=blocked_wins, convolutions=None, args=None, **reorder):
+def laid_out(graph, times=blocked_wins, convolutions=None, args=None, blocks=(8,), **reorder):
     """Return the graph with layouts and what was done; it computes the same.
 
     convolutions  how many work in other layouts than nchw; None: any number
     args          of the graph; None: normally distributed
     """
     notes = Notes()
-    new = assign_layouts(graph, notes, Times(times, **reorder), 8)
+    new = assign_layouts(graph, notes, Times(times, **reorder), blocks)
     new.check()
     assert convolutions in (None, count(new, LaidOut))
     args = args or [real(*x.shape, seed=i) for i, x in enumerate(graph.inputs)]
@@ -89,6 +94,22 @@ def test_two_convolutions_keep_the_blocked_layout_between_them():
     (relu,) = (node for node in new if node.op.name == "relu")
     assert relu.shape == (2, 4, 4, 4, 8)
     assert fired == {"conv2d in nChw8c": 2, "reorder": 2}
+
+
+def test_a_network_has_smaller_blocks_only_where_the_largest_do_not_divide_an_image():
+    divided = ops.conv2d(X, weights(32, 16))
+    undivided = ops.conv2d(ops.relu(divided), weights(12, 32))
+    for image, lanes in ((divided, [[1, 8, 32]]), (undivided, [[1, 8, 4, 32], [1, 4, 12]])):
+        regions = Regions(graph_of([image], X), (8, 4))
+        assert [*map(regions.lanes, regions.all)] == lanes
+
+
+def test_channels_are_joined_and_sliced_at_multiples_of_the_block():
+    y = ops.conv2d(X, weights(12, 16))
+    for cut, ndim in ((4, 5), (6, 4)):
+        z = ops.conv2d(ops.concat([y[:, cut:], y[:, :cut]], 1), weights(4, 12, 1))
+        new, _ = laid_out(graph_of([z], X), small_blocks_win, blocks=(8, 4))
+        assert {node.ndim for node in new if node.op.name in ("concat", "slice")} == {ndim}
 
 
 def test_loops_and_other_ops_of_several_results_stand_beside_convolutions():
@@ -126,7 +147,7 @@ def test_a_convolution_that_was_not_measured_stays_in_nchw_among_others_that_do_
 def test_a_graph_without_convolutions_is_left_alone_and_nothing_is_measured():
     graph = graph_of([ops.relu(X)], X)
     times = Times(blocked_wins)
-    assert assign_layouts(graph, Notes(), times, 8) is graph
+    assert assign_layouts(graph, Notes(), times, (8,)) is graph
     assert not times.measured
 
 
