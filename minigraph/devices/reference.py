@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from minigraph.devices.host import (
     no_observer,
 )
 from minigraph.graph import Array, Node, Shape, compute
+from minigraph.platform.signals import signals_deferred
 from minigraph.program import Choice, Done, Kernel, KernelFailed, Memory, Program, Step, Timing
 
 
@@ -64,19 +66,28 @@ class Interpreter:
     ) -> list[Timing]:
         memory = {**self.memory, **external_memory(self.program, arrays)}
         timings = []
-        for step in self.program.steps:
-            check_outputs = observer(step, memory)
-            start = time.perf_counter()
-            try:
-                run_step(step, step.kernel, memory)
-            except KernelFailed as error:
-                if step.measured:
-                    self.failures[step] = str(error)
-                run_step(step, NumpyKernel(step.node), memory)
-            timings.append(Timing(step, start, time.perf_counter() - start))
-            check_outputs()
-        call_in_order(commit)
+        # From the first step on that changes a parameter, a call must run to its end.
+        with ExitStack() as stack:
+            is_interruptible = True
+            for step in self.program.steps:
+                if is_interruptible and step.changes_parameters:
+                    stack.enter_context(signals_deferred())
+                    is_interruptible = False
+                check_outputs = observer(step, memory)
+                start = time.perf_counter()
+                self._run(step, memory)
+                timings.append(Timing(step, start, time.perf_counter() - start))
+                check_outputs()
+            call_in_order(commit)
         return timings
+
+    def _run(self, step: Step, memory: Memory) -> None:
+        try:
+            run_step(step, step.kernel, memory)
+        except KernelFailed as error:
+            if step.measured:
+                self.failures[step] = str(error)
+            run_step(step, NumpyKernel(step.node), memory)
 
 
 class ReferenceBackend(HostBackend):

@@ -210,6 +210,10 @@ class Step:
         return self.choice is not None and self.choice.measurement is not None
 
     @functools.cached_property
+    def changes_parameters(self) -> bool:
+        return any(view.buffer.space is MemorySpace.PARAMETER for view in self.outputs)
+
+    @functools.cached_property
     def reads(self) -> Mapping[Buffer, Sequence[int]]:
         """The indices of the inputs that are views of each buffer."""
         return _by_buffer(self.inputs)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from needs import needs_onednn
+from needs import needs_compiler, needs_onednn
 
 import minigraph as mg
 from minigraph import nn, ops
@@ -109,6 +109,7 @@ def test_a_kernel_that_python_runs_prepares_its_own_weights():
     np.testing.assert_allclose(result, step.node.op.forward(*xs), rtol=1e-5, atol=1e-5)
 
 
+@needs_compiler
 @needs_onednn
 def test_tuning_measures_kernels_whose_weights_are_ready(tmp_path, monkeypatch):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path))

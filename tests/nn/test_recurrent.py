@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -123,6 +124,7 @@ def test_dropout_is_between_the_layers_in_training_only():
     np.testing.assert_array_equal(last(given), last(given))
 
 
+@needs_compiler
 def test_a_layer_is_two_loops_whatever_its_length():
     x = mg.input("x", (200, BATCH, WIDTH))
     net = nn.LSTM(WIDTH, HIDDEN)

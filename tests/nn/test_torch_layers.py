@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from beside_torch import rows
+from needs import needs_compiler
 from torch_modules import assert_torchs, floats, integers
 
 import minigraph as mg
@@ -143,6 +144,7 @@ def test_pools_are_torchs(xs, call):
     assert_torchs(call, eval(f"[{xs}]"))
 
 
+@needs_compiler
 @pytest.mark.parametrize("level", [0, 3])
 def test_adaptive_pools_run_in_native_kernels(level):
     x = mg.input("x", (2, 3, 7, 5))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from beside_torch import assert_agree, needs_torch, torch
+from needs import needs_compiler
 from op_values import assert_native
 from samples import real
 
@@ -127,6 +128,7 @@ def test_an_index_is_checked_where_nothing_is_put(device, accumulate):
         function(np.zeros((3, 0)), [77])
 
 
+@needs_compiler
 @pytest.mark.parametrize("level", [0, 3])
 def test_native_kernels_compute_them_at_every_level(level):
     x, v = mg.input("x", X.shape), mg.input("v", SRC.shape)

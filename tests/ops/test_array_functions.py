@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from beside_torch import assert_agree, needs_torch, torch
+from needs import needs_compiler
 from op_values import assert_native
 from samples import integer, real
 
@@ -44,6 +45,7 @@ def test_values_and_gradients_are_torchs(name):
     assert_agree(lambda x: fn(ops, x), lambda x: fn(torch, x), value, rtol=1e-12)
 
 
+@needs_compiler
 @pytest.mark.parametrize("level", [0, 3])
 def test_native_kernels_compute_them_at_every_level(level):
     x, y = mg.input("x", X.shape), mg.input("y", CUBE.shape)
@@ -54,6 +56,7 @@ def test_native_kernels_compute_them_at_every_level(level):
     assert_native([x, y], outputs, [X.astype("float32"), CUBE.astype("float32")], level)
 
 
+@needs_compiler
 def test_tests_of_elements_run_in_native_kernels():
     x, n = mg.input("x", (3, 4)), mg.input("n", (3, 4), "int64")
     outputs = (

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from beside_torch import assert_agree
+from needs import needs_compiler
 from samples import real
 
 import minigraph as mg
@@ -63,6 +64,7 @@ def test_values_and_gradients_are_torchs(shape, kwargs):
     assert_torchs(shape, kwargs)
 
 
+@needs_compiler
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 @pytest.mark.parametrize(("shape", "kwargs"), CASES[::7] + EACH)
 def test_native_kernels_compute_it_at_every_level(shape, kwargs, level):

@@ -6,6 +6,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
@@ -166,6 +167,7 @@ def test_a_sum_has_the_error_of_one_that_is_halved_again_and_again(device, level
         assert_near(name, y[used], expected[used], n)
 
 
+@needs_compiler
 @pytest.mark.parametrize("level", [0, 2, 3])
 def test_the_gradient_for_weights_adds_up_many_pixels(level):
     """In blocks, as Winograd's and direct convolutions and products do."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from beside_torch import assert_agree, needs_torch, torch
+from needs import needs_compiler
 from op_values import forward, specs
 from samples import real
 
@@ -37,6 +38,7 @@ def test_borders_are_numpys(mode, shape, widths, dtype):
     np.testing.assert_array_equal(result, np.pad(x, widths, MODES[mode]))
 
 
+@needs_compiler
 @pytest.mark.parametrize(
     ("name", "args", "shape"),
     [

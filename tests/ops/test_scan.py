@@ -133,6 +133,7 @@ def meaning(body, reverse):
     return Graph(tuple(inputs), tuple(results))(*VALUES)
 
 
+@needs_compiler
 @pytest.mark.parametrize(("reverse", "level"), [(False, 0), (True, 3)])
 def test_loops_and_their_gradients_are_those_of_the_unrolled_graphs(reverse, level, form):
     """All are one function.  The gradient of a loop is a loop in the other direction."""
@@ -229,6 +230,7 @@ def test_an_unrolled_graph_has_no_loops():
 # ---------------------------------------------------------------- functions that have loops
 
 
+@needs_compiler
 def test_the_report_names_the_loop_and_its_kernels(of_kernels):
     loss, _, wrt = trained()
     cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
@@ -242,6 +244,7 @@ def test_the_report_names_the_loop_and_its_kernels(of_kernels):
     assert "c loop" in str(mg.comp_graph("cpu").compile(wrt, loss).profile(*values))
 
 
+@needs_compiler
 def test_pictures_show_the_loop(tmp_path, of_kernels):
     loss, _, wrt = trained()
     function = mg.comp_graph("cpu").compile(wrt, loss)
@@ -253,6 +256,7 @@ def test_pictures_show_the_loop(tmp_path, of_kernels):
     assert described.steps[loop].name == "scan"
 
 
+@needs_compiler
 def test_a_body_that_numpy_computes_is_named(monkeypatch):
     monkeypatch.setattr(Op, "registry", {})
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 from attacks import fences
+from needs import needs_compiler
 from rewriting import assert_bits, run, values
 from test_cases import CASES, FOLDER, parsed
 
@@ -30,6 +31,7 @@ def compiled(graphs, level, threads=1):
     return mg.comp_graph("cpu", options).compile(inputs, outputs)
 
 
+@needs_compiler
 def test_a_kernel_with_borders_has_the_bits_of_single_ops_and_touches_nothing_else():
     graphs = {name: graph_of(name) for path, name in CASES if path == FILE}
     names = [name for name, graph in graphs.items() for _ in graph.outputs]

@@ -44,6 +44,7 @@ def test_counts_of_steps_change_in_place_though_a_label_may_be_refused():
     assert not program.updates  # what is copied after the last step
 
 
+@needs_compiler
 @pytest.mark.parametrize("wraps", [False, True], ids=["tokens", "indices"])
 def test_a_gradient_of_indices_that_were_checked_before_keeps_no_update_waiting(wraps):
     """The gradient of an embedding is the last check, and can refuse nothing any more."""

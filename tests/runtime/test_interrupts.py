@@ -13,6 +13,8 @@ from new_process import python
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.devices.cpu import compiler
+from minigraph.devices.reference import run_step
 from minigraph.platform.signals import signals_deferred
 
 SIZE = 4096
@@ -73,6 +75,7 @@ def interrupted_at(point):
         sys.setprofile(None)
 
 
+@needs_compiler  # without one, signals wait while Python runs steps
 @pytest.mark.parametrize("device, level", [("reference", 0), ("cpu", 0), ("cpu", 2), ("cpu", 3)])
 def test_an_interrupt_at_any_place_in_python_leaves_a_call_done_or_not_done(device, level):
     function, check = swapping(device, graph_opt_level=level)
@@ -130,6 +133,7 @@ def test_a_profile_after_an_interrupt_restarts_loops():
     np.testing.assert_array_equal(p.numpy(), np.full(4, 1 + steps))
 
 
+@needs_compiler
 def test_an_error_in_a_kernel_leaves_all_parameters_as_they_were(monkeypatch):
     function, check = swapping("cpu", (in_python,), graph_opt_level=3)
     function(ONES)
@@ -144,6 +148,26 @@ def test_an_error_in_a_kernel_leaves_all_parameters_as_they_were(monkeypatch):
     assert check() == 1
     function(ONES)
     assert check() == 2
+
+
+@needs_onednn
+@pytest.mark.parametrize("level", [0, 3])
+def test_without_a_compiler_an_interrupt_between_updates_in_place_waits(level, monkeypatch):
+    monkeypatch.setattr(compiler, "compiler", lambda: None)
+    function, check = swapping("cpu", graph_opt_level=level)
+
+    def interrupted(step, kernel, memory):
+        run_step(step, kernel, memory)
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    with alarms(), monkeypatch.context() as patch:
+        patch.setattr("minigraph.devices.reference.run_step", interrupted)
+        with pytest.raises(Interrupt):
+            function(ONES)
+    done = check()
+    assert done <= 1
+    function(ONES)
+    assert check() == done + 1
 
 
 def test_a_function_that_a_signal_calls_while_it_runs_says_so():

@@ -11,6 +11,7 @@ import command_line
 import loop
 import numpy as np
 import pytest
+from needs import needs_compiler
 from small_training import PROGRAM, WAITED, image_folder, run, trained
 
 import minigraph as mg
@@ -110,6 +111,7 @@ def test_another_seed_trains_another_network(tmp_path, uninterrupted):
 # ---------------------------------------------------------------- interrupted and resumed
 
 
+@needs_compiler
 def test_interrupted_in_an_epoch_it_resumes_to_the_same_numbers(halted, uninterrupted):
     folder, printed = halted
     assert printed[-1] == "stopped in epoch 2 after batch 4; --resume part goes on from there"
@@ -117,6 +119,7 @@ def test_interrupted_in_an_epoch_it_resumes_to_the_same_numbers(halted, uninterr
     assert_same_end((lines, mg.load(folder / "whole")), uninterrupted)
 
 
+@needs_compiler
 def test_killed_after_an_epoch_it_resumes_to_the_same_numbers(tmp_path, uninterrupted):
     killed = interrupted(tmp_path, "--checkpoint", "part", at=("SIGKILL", IMAGES + 350))
     assert killed.returncode == -signal.SIGKILL
@@ -141,6 +144,7 @@ def test_the_learning_rate_is_the_checkpoints_unless_another_is_given(tmp_path):
     assert slower[-2:] != whole[-2:]
 
 
+@needs_compiler
 def test_without_a_checkpoint_an_interrupted_training_says_that_nothing_is_kept(tmp_path):
     halted = interrupted(tmp_path, at=("SIGINT", 150))
     assert halted.returncode == 130
@@ -237,6 +241,7 @@ def test_only_a_higher_accuracy_replaces_the_best_weights(tmp_path):
     assert kept == [(1, 1), (2, 2), (2, 2), (2, 2), (5, 5)]
 
 
+@needs_compiler
 @pytest.mark.parametrize("halted", ["SIGINT"], indirect=True)
 def test_the_best_of_an_interrupted_training_is_named_and_goes_on(halted):
     folder, (*_, line, _) = halted

@@ -100,8 +100,7 @@ class NativeSegment(NamedTuple):
 
     def changes_before(self, row: int | None) -> bool:
         """Whether a row before `row` changes a parameter; any row if it is None."""
-        steps = self.steps[:row]
-        return any(v.buffer.space is MemorySpace.PARAMETER for step in steps for v in step.outputs)
+        return any(step.changes_parameters for step in self.steps[:row])
 
 
 class NativeProgram:

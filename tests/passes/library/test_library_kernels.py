@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from heavy_nodes import CONVOLUTIONS, real
-from needs import needs_both
+from needs import needs_both, needs_compiler
 from products import CONV, PRODUCT, V4, V5, W, X, assert_same_values, drawn, function, statistics
 
 import minigraph as mg
@@ -116,6 +116,7 @@ def test_where_something_is_missing_the_result_is_the_same(graph, missing, compi
     assert len(step.report().steps) == 1
 
 
+@needs_compiler
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
 def test_products_of_other_types_are_exact(dtype, compiled):
     x, w, v = mg.input("x", (4, 3), dtype), mg.input("w", (3, 5), dtype), mg.input("v", (5,), dtype)
