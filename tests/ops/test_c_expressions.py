@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -27,7 +28,10 @@ from minigraph.jit.expression import c_type, expression, support
 from minigraph.jit.source import digest
 
 C_DTYPES = ("float32", "float64", "int32", "int64", "uint64", "uint8", "bool")
-C_FLAGS = {"plain": lambda: ["-O2", "-fno-math-errno"], "vector": compiler.flags}
+C_FLAGS = {
+    "plain": lambda: ["-O2", "-fno-math-errno", "-ffp-contract=off"],
+    "vector": compiler.flags,
+}
 C_LIBRARIES = {"plain": ["-lm"], "vector": ["-lmvec", "-lm"] if vector_functions() else ["-lm"]}
 C_CASES = [
     pytest.param(name, dtype, id=f"{name}-{dtype}")
@@ -57,7 +61,7 @@ def c_source(names, dtype, how):
         )
     text = "\n".join([*called, *kernels])
     vectors = vector_math(text) if how == "vector" else ""
-    return f"#include <math.h>\n#include <stdint.h>\n{vectors}\n{text}"
+    return f"#include <math.h>\n#include <stdint.h>\n#include <string.h>\n{vectors}\n{text}"
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +78,7 @@ def c_library(request, tmp_path_factory, kept_libraries):
         source = tmp_path_factory.mktemp("c") / "k.c"
         names = [case["name"] for case in cases if case["dtype"] == dtype]
         source.write_text(c_source(names, np.dtype(dtype), how))
-        command = [compiler.compiler(), *C_FLAGS[how](), "-shared", "-fPIC"]
+        command = [*shlex.split(compiler.compiler()), *C_FLAGS[how](), "-shared", "-fPIC"]
 
         def compile(path):
             run = subprocess.run(

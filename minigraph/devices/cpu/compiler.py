@@ -69,8 +69,9 @@ WIDE_VECTORS = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.
 LINKER_WRAPS = ("-Wl,--wrap=GOMP_parallel", "-Wl,--wrap=GOMP_parallel_loop_nonmonotonic_dynamic")
 # Clang may lack omp.h, and has another OpenMP library: CLANG_OMP takes the place of both.
-# Without -g0 zig writes the name of the folder into its results.
-CLANG_OPENMP = ("-Xclang", "-fopenmp", "-I.", "-g0")
+# Without -g0 zig writes the name of the folder into its results.  Without optimisation it checks
+# for undefined behaviour, and ends the process for a sum of a null pointer and a number.
+CLANG_OPENMP = ("-Xclang", "-fopenmp", "-I.", "-g0", "-fno-sanitize=undefined")
 CLANG_OMP = Path(__file__).with_name("clang_omp.h").read_text()
 # The pragma for a loop with independent iterations, of gcc and of clang.
 IVDEP_PRAGMAS = ("#pragma GCC ivdep", "#pragma clang loop vectorize(assume_safety)")
