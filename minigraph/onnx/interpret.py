@@ -15,7 +15,7 @@ from minigraph.arguments import first_names
 from minigraph.errors import GraphError, ShapeError, located
 from minigraph.graph import Array, Node, SymbolicSize, UndecidedSize, constant, is_symbolic
 from minigraph.graph.location import Location, Within, scope
-from minigraph.onnx.operators import COUNTING, ROWS, WORDS
+from minigraph.onnx.operators import COUNTING, FIRST_STABLE_OPSET, ROWS, WORDS, modern, row_of
 from minigraph.onnx.tensors import (
     CODES,
     STANDARD_DOMAINS,
@@ -122,7 +122,11 @@ class Interpreter:
                 words.check(attribute, value)
         if name in COUNTING:
             attributes["outputs"] = len(node.output)
-        results = ROWS[name](*inputs, **attributes)
+        row, opset = ROWS[name], opsets.get("", FIRST_STABLE_OPSET)
+        if opset < FIRST_STABLE_OPSET and node.domain in STANDARD_DOMAINS:
+            row = row_of(name, opset)
+            inputs, attributes = modern(name, inputs, attributes)
+        results = row(*inputs, **attributes)
         results = results if isinstance(results, list | tuple) else [results]
         if all(x is None or constant_value(x) is not None for x in inputs):
             results = [y if y is None else folded(y) for y in results]
@@ -295,7 +299,7 @@ def key(node: NodeProto) -> str:
 
 def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) -> FunctionProto:
     """Return ONNX's definition of an operator as a function, for a node with these inputs."""
-    opset = opsets.get("", 1)
+    opset = max(opsets.get("", 1), FIRST_STABLE_OPSET)
     schema = defs.get_schema(node.op_type, opset, "")
     if schema.has_function:
         version = _newest_version(opset, schema.function_opset_versions)
@@ -351,8 +355,8 @@ def _unsupported(node: NodeProto, opsets: Opsets) -> str:
     if domain or not defs.has(node.op_type):  # some of com.microsoft have no domain
         return "" if name in ROWS else name
     opset = opsets.get(domain, 0)
-    if not defs.has(node.op_type, opset, domain):
+    if not defs.has(node.op_type, opset, domain) or (name == "Scan" and opset < 9):
         return f"{name} of opset {opset}"
-    schema = defs.get_schema(node.op_type, opset, domain)
+    schema = defs.get_schema(node.op_type, max(opset, FIRST_STABLE_OPSET), domain)
     is_function = schema.has_function or schema.has_context_dependent_function
     return "" if name in ROWS or name in NESTED or is_function else name

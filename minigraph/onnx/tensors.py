@@ -18,7 +18,6 @@ from onnx import (
     TensorProto,
     defs,
     numpy_helper,
-    version_converter,
 )
 
 from minigraph.errors import DTypeError, GraphError, reason
@@ -32,7 +31,7 @@ DTYPES = {code: np.dtype(name) for code, name in enumerate(NAMES.split(), 1) if 
 DTYPES[TensorProto.BFLOAT16] = BFLOAT16
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 STANDARD_DOMAINS = ("", "ai.onnx")  # names of the domain of ONNX's own operators
-MIN_OPSET, MIN_STABLE_OPSET = 1, 13  # models of older opsets are converted to the second
+MIN_OPSET = 1
 Opsets = Mapping[str, int]
 
 
@@ -72,34 +71,14 @@ def read(what: str, model: Any) -> File:
 def _checked(what: str, file: File) -> File:
     if not file.model.graph.node and not file.model.graph.output:
         raise GraphError(f"{what}: {file.name} is not an ONNX model, or has no graph")
-    opset = opsets_of(file.model.opset_import).get("", MIN_STABLE_OPSET)
+    opset = opsets_of(file.model.opset_import).get("", MIN_OPSET)
     newest = defs.onnx_opset_version()
     if not MIN_OPSET <= opset <= newest:
         raise GraphError(
             f"{what}: {file.name} has opset {opset}; opsets {MIN_OPSET} to {newest} are supported, "
             f"the newest of onnx {onnx.__version__}"
         )
-    if opset >= MIN_STABLE_OPSET:
-        return file
-    try:
-        return file._replace(model=_converted(file.model, opset))
-    except Exception as error:  # of the converter's C++
-        text = one_line(str(error)).rpartition(" failed: ")[2]  # without the source line
-        raise GraphError(
-            f"{what}: {file.name} has opset {opset}, which onnx cannot convert to "
-            f"{MIN_STABLE_OPSET}: {text}"
-        ) from None
-
-
-def _converted(model: ModelProto, opset: int) -> ModelProto:
-    """Return a model of an old opset as one of MIN_STABLE_OPSET."""
-    if opset < 11:  # when pixels began at the left edge; the converter does not say so
-        model = version_converter.convert_version(model, 10)
-        where = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        for node in every(model.graph.node):
-            if node.op_type == "Resize":
-                node.attribute.extend(onnx.helper.make_attribute(*each) for each in where.items())
-    return version_converter.convert_version(model, MIN_STABLE_OPSET)
+    return file
 
 
 def opsets_of(imports: Iterable[OperatorSetIdProto]) -> Opsets:

@@ -128,6 +128,14 @@ ROUNDING: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@row("Upsample")
+def _upsample(x: Node, scales: Node, mode: str = "nearest", nearest_mode: str = "floor") -> Node:
+    return _resize(
+        x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric",
+        nearest_mode=nearest_mode,
+    )  # fmt: skip
+
+
 @row("Resize")
 def _resize(
     x: Node, roi: Node | None = None, scales: Node | None = None, sizes: Node | None = None,
@@ -159,7 +167,7 @@ def _resize(
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     corners = value_of(roi).tolist() if crop and roi is not None else [0.0, 1.0] * len(old)
     settings = (mode, coordinate_transformation_mode, nearest_mode)
-    repeats, dtype = settings == ("nearest", "asymmetric", "floor"), x.dtype
+    repeats, dtype = settings in [("nearest", "asymmetric", r) for r in ("", "floor")], x.dtype
     for i, axis in enumerate(resized_axes):
         n, m = old[i], new[i]
         if m == n and factors[i] == 1 and not crop:
@@ -170,7 +178,8 @@ def _resize(
         interval = (corners[i], corners[i + len(old)]) if crop else (0.0, 1.0)
         positions = _positions(coordinate_transformation_mode, n, m, factors[i], interval)
         if mode == "nearest":
-            indices = np.clip(ROUNDING[nearest_mode](positions), 0, n - 1).astype(np.int64)
+            rounding = nearest_mode or ("ceil" if factors[i] < 1 else "floor")
+            indices = np.clip(ROUNDING[rounding](positions), 0, n - 1).astype(np.int64)
             x = ops.take(x, constant(indices), axis)
         else:
             stretch = min(factors[i], 1.0) if antialias else 1.0
@@ -191,6 +200,8 @@ def _positions(mode: str, n: int, m: int, scale: float, interval: tuple[float, f
     match mode:
         case "asymmetric":
             return pixels / scale
+        case "tf_half_pixel_for_nn":  # until opset 12
+            return (pixels + 0.5) / scale
         case "align_corners":
             return pixels * ((n - 1) / (scale * n - 1) if m > 1 else 0)
         case "tf_crop_and_resize":

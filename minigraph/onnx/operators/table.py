@@ -19,7 +19,7 @@ ROWS: dict[str, Row] = {}  # by an operator's name, with its domain if that is n
 COUNTING: set[str] = set()  # operators whose rows take the number of `outputs` as an argument
 MICROSOFT = "com.microsoft"
 COORDINATES = """align_corners asymmetric half_pixel half_pixel_symmetric pytorch_half_pixel
-tf_crop_and_resize"""
+tf_crop_and_resize tf_half_pixel_for_nn"""
 # The words that an attribute may have, of all operators or of one.
 WORDS: dict[str, Kind] = {
     name: one_of(*words.split())

@@ -249,7 +249,7 @@ def _gather_nd(x: Node, indices: Node, batch_dims: int = 0) -> Node:
     return x[(*index, *parts)]
 
 
-@row("ScatterElements")
+@row("ScatterElements", "Scatter")
 def _scatter_elements(
     x: Node, indices: Node, updates: Node, axis: int = 0, reduction: str = "none"
 ) -> Node:
