@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import FLOATS, Node
+from minigraph.ops.slicing import Pad
 
 MAX_WINDOW_ELEMENTS = 4096  # each element of a window is a slice
 
@@ -139,7 +141,7 @@ class Windows(NamedTuple):
     def transposed_convolution(
         self, x: Node, w: Node, bias: Node | None, extra: Sequence[int], groups: int
     ) -> Node:
-        """Return the transposed convolution of images with one axis or two.
+        """Return the transposed convolution of images with one to three axes.
 
         extra  number of elements by which the result is longer along each axis
         """
@@ -148,6 +150,9 @@ class Windows(NamedTuple):
             x, w = ops.expand_dims(x, 2), ops.expand_dims(w, 2)
             y = self.flat().transposed_convolution(x, w, bias, [0, *extra], groups)
             return ops.squeeze(y, 2)
+        if rank == 3:
+            y = self._transposed_convolution_of_volumes(x, w, extra, groups)
+            return y if bias is None else y + ops.reshape(bias, (-1, 1, 1, 1))
         if rank != 2:
             raise GraphError(f"a transposed convolution of images with {rank} axes")
         borders, (stride, dilation) = self.padding, (tuple(self.stride), tuple(self.dilation))
@@ -163,6 +168,27 @@ class Windows(NamedTuple):
         y = ops.pad(y, [(0, 0), (0, 0), *widths])
         y = y[(..., *(slice(a, a + n) for a, n in zip(starts, sizes, strict=True)))]
         return y if bias is None else y + ops.reshape(bias, (-1, 1, 1))
+
+    def _transposed_convolution_of_volumes(
+        self, x: Node, w: Node, extra: Sequence[int], groups: int
+    ) -> Node:
+        # Taps along the first axis are channels of images, which are added up at their places.
+        k, s, d = self.size[0], self.stride[0], self.dilation[0]
+        start, end = self.padding[0][0], extra[0] - self.padding[0][1]
+        n, c, depth = x.shape[:3]
+        images = ops.reshape(ops.moveaxis(x, 2, 1), (n * depth, c, *x.shape[3:]))
+        weights = ops.reshape(w, (c, -1, *w.shape[3:]))
+        y = self.along(slice(1, 3)).transposed_convolution(images, weights, None, extra[1:], groups)
+        y = ops.reshape(y, (n, depth, w.shape[1] * groups, k, *y.shape[2:]))
+        taps = ops.unstack(ops.moveaxis(y, 1, 3), 2)  # each is n c depth h w
+        none, between = (0, 0), (0, 0, s - 1, 0, 0)
+        front, back = max(-start, 0), max(end, 0)
+        spread = [
+            Pad((*none, i * d + front, *none), (*none, (k - 1 - i) * d + back, *none), between)(tap)
+            for i, tap in enumerate(taps)
+        ]
+        total = functools.reduce(ops.add, spread)
+        return total[:, :, max(start, 0) : total.shape[2] + min(end, 0)]
 
 
 def _first_largest(taps: Node, axis: int) -> Node:

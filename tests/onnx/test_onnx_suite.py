@@ -27,7 +27,7 @@ REASONS = {
     "rounding errors of ONNX's reference stand where zeros are": "dft_inverse dft_inverse_opset19",
     "it is rare": (
         "basic_deform_conv_* deform_conv_* roialign_* col2im* melweightmatrix tfidfvectorizer_* "
-        "convtranspose_3d maxunpool_* det_*"
+        "maxunpool_* det_*"
     ),
 }
 CODES = "FLOAT INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 BOOL"

@@ -145,6 +145,10 @@ CASES = {
             lambda x, w: F.conv_transpose2d(x, w, dilation=2, output_padding=1),
             *(random(1, 2, 4, 5), random(2, 3, 3, 3)),
         ),
+        (
+            lambda x, w: F.conv_transpose3d(x, w, None, 2, 1, 1, 2, (1, 2, 2)),
+            *(random(1, 4, 3, 2, 3), random(4, 3, 3, 2, 3)),
+        ),
     ],
     "losses of pairs, and powers of two": [
         (lambda x, y: F.cosine_embedding_loss(x, y, SIGNS, margin=0.1), *PAIRS),

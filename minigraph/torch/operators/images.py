@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from minigraph import ops
-from minigraph.autodiff import vjp
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node
 from minigraph.ops.nd_windows import Windows
@@ -40,25 +38,7 @@ def convolution(
     if not transposed:
         return windows.convolution(x, w, bias, groups)
     extras = _per_axis(output_padding, rank)
-    if rank != 3:
-        return windows.transposed_convolution(x, w, bias, extras, groups)
-    y = _transposed_convolution_3d(windows, x, w, extras, groups)
-    return y if bias is None else y + ops.reshape(bias, (-1, 1, 1, 1))
-
-
-def _transposed_convolution_3d(
-    windows: Windows, x: Node, w: Node, extras: Sequence[int], groups: int
-) -> Node:
-    """Return the gradient of a convolution without padding, and then cut the padding off."""
-    axes = zip(x.shape[2:], windows.size, windows.stride, windows.dilation, strict=True)
-    sizes = [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in axes]
-    zeros = ops.zeros((x.shape[0], w.shape[1] * groups, *sizes), x.dtype)
-    y_padded = windows._replace(padding=[(0, 0)] * 3).convolution(zeros, w, None, groups)
-    (y,) = vjp([y_padded], [x], [zeros])
-    borders = [(a, extra - b) for (a, b), extra in zip(windows.padding, extras, strict=True)]
-    y = ops.pad(y, [(0, 0), (0, 0), *((0, max(end, 0)) for _, end in borders)])
-    cuts = (slice(a, n + end) for n, (a, end) in zip(sizes, borders, strict=True))
-    return y[(..., *cuts)]
+    return windows.transposed_convolution(x, w, bias, extras, groups)
 
 
 @row("max_pool2d_with_indices", "max_pool3d_with_indices")
