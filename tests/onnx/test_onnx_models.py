@@ -295,6 +295,24 @@ def test_sizes_and_places_of_a_resize_are_computed_in_float32(mode, scale, expec
     np.testing.assert_array_equal(result[: len(expected)], expected)
 
 
+def test_a_grid_of_one_image_has_the_places_of_its_pixels():
+    """ONNX's own definition of AffineGrid fails for one image."""
+    theta = np.float32([[[0, -1, 0.5], [1, 0, 0]]])  # a quarter turn, and half a width to the right
+    proto = model(["n = Shape(x)", "y = AffineGrid(t, n)"], [info("x", [1, 1, "h", "w"])], t=theta)
+    expected = [[[1, -0.5], [1, 0.5]], [[0, -0.5], [0, 0.5]]]
+    result = run(proto, np.ones((1, 1, 2, 2), "f"))
+    np.testing.assert_allclose(result, [expected], atol=1e-6)
+
+
+def test_a_spectrum_of_signals_with_two_axes_is_that_of_signals_with_three():
+    x, cuts = RNG.normal(size=(2, 12)), {"s": np.int64(2), "w": np.hanning(8)}
+    two, three = (
+        run(model(["y = STFT(x, s, w)"], [info("x", y.shape, TensorProto.DOUBLE)], **cuts), y)
+        for y in (x, x[..., None])
+    )
+    np.testing.assert_array_equal(two, three)
+
+
 def test_a_power_whose_exponent_stands_in_the_file_is_a_product():
     proto = model(["z = Pow(x, two)", "y = Pow(z, n)"], [info("x", [3])], two=np.int64(2), n=[0.3])
     loaded = mg.onnx.load(proto)

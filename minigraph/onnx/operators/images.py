@@ -12,7 +12,7 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import FLOATS, Array, Node, constant
-from minigraph.onnx.operators.table import MICROSOFT, ROWS, row, rows
+from minigraph.onnx.operators.table import MICROSOFT, ROWS, row, rows, vector_along
 from minigraph.onnx.values import integers, value_of
 from minigraph.ops.nd_windows import Windows
 
@@ -241,6 +241,20 @@ def _weights(
     matrix = np.zeros((len(positions), n))
     np.add.at(matrix, (np.arange(len(positions))[:, None], np.clip(indices, 0, n - 1)), weights)
     return matrix
+
+
+@row("AffineGrid")  # ONNX's definition fails for one image
+def _affine_grid(theta: Node, size: Node, align_corners: int = 0) -> Node:
+    """Return where the pixels of images lie in others, from -1 to 1 along an axis; x is first."""
+    _, _, *sizes = integers(size) or ()
+    rank, shape = len(sizes), tuple(sizes)
+    coordinates = [ops.ones(shape, theta.dtype)]
+    for axis, n in enumerate(sizes):
+        pixels = ops.arange(n, dtype=theta.dtype)
+        pixels = pixels * (2 / max(n - 1, 1)) - 1 if align_corners else (2 * pixels + 1) / n - 1
+        coordinates.insert(0, ops.broadcast_to(vector_along(pixels, rank, axis), shape))
+    grid = ops.reshape(ops.stack(coordinates, -1), (math.prod(sizes), rank + 1))
+    return ops.reshape(grid @ ops.matrix_transpose(theta), (theta.shape[0], *sizes, rank))
 
 
 @row("GridSample")

@@ -76,6 +76,7 @@ def _dft(
 def _stft(
     x: Node, step: Node, window: Node | None = None, length: Node | None = None, onesided: int = 1
 ) -> Node:
+    x = x if x.ndim == 3 else ops.expand_dims(x, -1)  # as PyTorch writes it
     size = integer(length) if length is not None else x.shape[1] if window is None else window.size
     first = np.arange(0, x.shape[1] - size + 1, integer(step))
     frames = ops.take(x, constant(first[:, None] + np.arange(size)), 1)
