@@ -210,9 +210,16 @@ def _flip(w: Writer, op: slicing.Flip, node: Node, x: str) -> str:
 
 @export(slicing.Pad)
 def _pad(w: Writer, op: slicing.Pad, node: Node, x: str) -> str:
-    if any(op.interior):
-        raise NotExpressible
-    return w.op("Pad", x, w.sizes((*op.low, *op.high)), w.constant(op.value, node.dtype))
+    value, shape = w.constant(op.value, node.dtype), [*node.inputs[0].shape]
+    for axis, between in enumerate(op.interior):
+        if between:  # n elements are rows of one; pad the rows, join them, and cut the last one
+            before, (n, *after) = shape[:axis], shape[axis:]
+            rows = w.reshape(x, (*before, n, 1, *after))
+            rows = w.op("Pad", rows, w.sizes([0, between]), value, w.sizes([axis + 1]))
+            joined = w.reshape(rows, (*before, n * (between + 1), *after))
+            shape[axis] = n * (between + 1) - between
+            x = w.op("Slice", joined, *map(w.sizes, ([0], [shape[axis]], [axis])))
+    return w.op("Pad", x, w.sizes((*op.low, *op.high)), value)
 
 
 @export(indexing.AddAlong)
