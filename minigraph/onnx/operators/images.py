@@ -246,7 +246,7 @@ def _weights(
 @row("AffineGrid")  # ONNX's definition fails for one image
 def _affine_grid(theta: Node, size: Node, align_corners: int = 0) -> Node:
     """Return where the pixels of images lie in others, from -1 to 1 along an axis; x is first."""
-    _, _, *sizes = integers(size) or ()
+    sizes = (integers(size) or [])[2:]
     rank, shape = len(sizes), tuple(sizes)
     coordinates = [ops.ones(shape, theta.dtype)]
     for axis, n in enumerate(sizes):
