@@ -22,6 +22,8 @@ LSTM = [
     *(np.float32([0.01, 0.02]), np.int8([0, 3])),
     *(RNG.random((2, 12), "f") / 50, np.zeros((2, 12), "i1")),
 ]
+BYTES = RNG.integers(0, 255, (2, 5)).astype("u1")
+COLUMNS, TERM = RNG.integers(-99, 99, (5, 3)).astype("i1"), np.int32([500, -900, 70])
 CASES = {
     "BiasGelu": ([F, F[0, 0, 0]], {}),
     "FastGelu": ([F], {}),
@@ -38,6 +40,28 @@ CASES = {
     "QLinearLeakyRelu": ([Q, *SMALL, *ZERO], {"alpha": 0.2}),
     "QLinearSoftmax": ([Q, *SMALL, np.float32(1 / 256), np.uint8(0)], {"axis": -1, "opset": 13}),
     "QLinearGlobalAveragePool": ([Q, *SMALL, *ZERO], {}),
+    "QLinearGlobalAveragePool of last": ([Q, *SMALL, *ZERO], {"channels_last": 1}),
+    "QLinearAveragePool": ([Q, *SMALL, *ZERO], {"kernel_shape": [2, 3], "strides": [2, 1]}),
+    "QLinearAveragePool of last": (
+        [Q, *SMALL, *ZERO],
+        {"channels_last": 1, "kernel_shape": [2, 2], "pads": [1, 1, 0, 0]},
+    ),
+    "QLinearWhere": ([OTHER[0, 0] > 99, Q, *SMALL, OTHER, *ZERO, *ZERO], {}),
+    "QGemm": (
+        [BYTES, *SMALL, COLUMNS, np.float32([0.01, 0.02, 0.03]), np.int8([0, 0, 0]), TERM, *ZERO],
+        {"alpha": 0.5},
+    ),
+    "QGemm to floats": (
+        [BYTES, *SMALL, COLUMNS.T.copy(), np.float32(0.01), np.int8(3), TERM],
+        {"transB": 1},
+    ),
+    **{
+        f"FusedMatMul {a}{b}{c}{d}": (
+            [F[0] if a else F[0].swapaxes(0, 1), F[0] if b else F[0].swapaxes(0, 1)],
+            {"transA": c, "transB": d, "transBatchA": a, "transBatchB": b, "alpha": 0.5},
+        )
+        for a, b, c, d in ((1, 1, 0, 1), (0, 1, 1, 0))
+    },
     "QLinearConcat": ([*ZERO, Q, *SMALL, Q, *ZERO], {"axis": 1}),
     "DynamicQuantizeLSTM": (LSTM, {"hidden_size": 3, "direction": "bidirectional"}),
 }
@@ -54,7 +78,9 @@ def test_an_operator_computes_what_onnxruntime_computes(name):
     tensors = [numpy_helper.from_array(x, k) for k, x in feeds.items() if k != "x0"]
     x = feeds.get("x0")
     inputs = [info("x0", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))]
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype("u1" if "QLinear" in name else "f"))
+    kind = helper.np_dtype_to_tensor_dtype(
+        np.dtype("u1" if "QLinear" in name or name == "QGemm" else "f")
+    )
     graph = helper.make_graph(
         [node], "net", inputs, [info(y, None, kind) for y in results], tensors
     )

@@ -11,7 +11,7 @@ from minigraph.errors import warn_once
 from minigraph.graph import DType, Node, UndecidedSize, limits
 from minigraph.onnx.operators.images import convolution
 from minigraph.onnx.operators.layers import LSTM_ACTIVATIONS, layer, long_short_term
-from minigraph.onnx.operators.table import MICROSOFT, Row, row, rows
+from minigraph.onnx.operators.table import MICROSOFT, ROWS, Row, row, rows
 from minigraph.onnx.tensors import dtype_of
 from minigraph.onnx.values import value_of
 
@@ -124,6 +124,29 @@ def _dequantized(compute: Row) -> Row:
     return call
 
 
+def _pool(pool: Row) -> Row:
+    """Return the row of a quantised pool, whose images may have the channels last."""
+
+    def call(x: Node, channels_last: int = 0, **window: Any) -> Node:
+        if not channels_last:
+            return pool(x, **window)
+        return ops.moveaxis(pool(ops.moveaxis(x, -1, 1), **window), 1, -1)
+
+    return _dequantized(call)
+
+
+@row(f"{MICROSOFT}.QGemm")
+def _qgemm(
+    a: Node, scale_a: Node, zero_a: Node, b: Node, scale_b: Node, zero_b: Node,
+    c: Node | None = None, scale: Node | None = None, zero: Node | None = None, *,
+    alpha: float = 1.0, transA: int = 0, transB: int = 0,
+) -> Node:  # fmt: skip
+    x, w = _dequantize(a, scale_a, zero_a), _dequantize(b, scale_b, zero_b, 1 - transB)
+    term = None if c is None else ops.astype(c, x.dtype) * (scale_a * scale_b)
+    y = ROWS["Gemm"](x, w, term, alpha=alpha, beta=alpha, transA=transA, transB=transB)
+    return y if scale is None else _quantize(y, scale, zero)
+
+
 _concat = _dequantized(lambda *xs, axis: ops.concat(xs, axis))
 rows(
     {
@@ -136,9 +159,11 @@ rows(
         f"{MICROSOFT}.QLinearSoftmax": _dequantized(
             lambda x, axis=-1, opset=13: ops.softmax(x, axis),
         ),
-        f"{MICROSOFT}.QLinearGlobalAveragePool": _dequantized(
-            lambda x, channels_last=0: ops.mean(x, tuple(range(2, x.ndim)), True)
-        ),
+        f"{MICROSOFT}.QLinearAveragePool": _pool(ROWS["AveragePool"]),
+        f"{MICROSOFT}.QLinearGlobalAveragePool": _pool(ROWS["GlobalAveragePool"]),
+        f"{MICROSOFT}.QLinearWhere": lambda condition, *operands: _dequantized(
+            lambda x, y: ops.where(condition, x, y)
+        )(*operands),
         f"{MICROSOFT}.QLinearConcat": lambda scale, zero, *xs, axis: _concat(
             *xs, scale, zero, axis=axis
         ),

@@ -39,8 +39,7 @@ def _fused_matmul(
     a: Node, b: Node, alpha: float = 1.0, transA: int = 0, transB: int = 0,
     transBatchA: int = 0, transBatchB: int = 0,
 ) -> Node:  # fmt: skip
-    if transBatchA or transBatchB:
-        raise GraphError("transBatchA and transBatchB are not supported")
+    a, b = (ops.moveaxis(x, 0, -2) if t else x for x, t in ((a, transBatchA), (b, transBatchB)))
     a, b = (ops.matrix_transpose(x) if t else x for x, t in ((a, transA), (b, transB)))
     y = ops.matmul(a, b)
     return y if alpha == 1 else y * alpha
