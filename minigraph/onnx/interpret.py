@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,15 @@ from minigraph.onnx.tensors import (
     every,
     opsets_of,
 )
-from minigraph.onnx.values import NeedsValue, constant_value, folded, integer, sizes_in, value_of
+from minigraph.onnx.values import (
+    NeedsValue,
+    Tensors,
+    constant_value,
+    folded,
+    integer,
+    sizes_in,
+    value_of,
+)
 from minigraph.platform.records import one_line
 
 MAX_FUNCTION_DEPTH = 50  # of nested functions
@@ -77,7 +85,7 @@ class Interpreter:
             except NeedsValue:
                 raise
             except GraphError as error:
-                if type(error) is ShapeError and any(_is_open(x) for x in inputs if x is not None):
+                if type(error) is ShapeError and any(map(_is_open, _nodes(inputs))):
                     undecided = UndecidedSize(str(error))  # the sizes of a call may fit
                     vars(undecided).update(vars(error))
                     error = undecided
@@ -127,9 +135,10 @@ class Interpreter:
             row = row_of(name, opset)
             inputs, attributes = modern(name, inputs, attributes)
         results = row(*inputs, **attributes)
-        results = results if isinstance(results, list | tuple) else [results]
-        if all(x is None or constant_value(x) is not None for x in inputs):
-            results = [y if y is None else folded(y) for y in results]
+        if isinstance(results, Tensors) or not isinstance(results, list | tuple):
+            results = [results]
+        if all(constant_value(x) is not None for x in _nodes(inputs)):
+            results = [folded(y) if isinstance(y, Node) else y for y in results]
         return results
 
     def _call(
@@ -205,7 +214,7 @@ def _loop(inputs: Any, attributes: Mapping[str, Any], run_inner: RunInner) -> li
             raise _EarlyExit
         return tuple(results[:count]), tuple(results[count:])
 
-    if limit is not None:
+    if limit is not None and not any(isinstance(x, Tensors) for x in carried):
         with suppress(_EarlyExit):
             last, ys = _scan_or_unroll(step, tuple(carried), (ops.arange(limit),))
             return [*last, *ys]
@@ -286,8 +295,17 @@ def _is_open(x: Node) -> bool:
     return is_symbolic(x.shape) or sizes_in(x) is not None
 
 
+def _nodes(inputs: Sequence[Any]) -> Iterator[Node]:
+    """Yield the expressions of inputs: None has none, and a sequence those of its tensors."""
+    for x in inputs:
+        yield from x if isinstance(x, Tensors) else () if x is None else (x,)
+
+
 def _present_inputs(inputs: Sequence[Node | None]) -> list[str]:
-    return ["none" if x is None else str(x.spec) for x in inputs]
+    return [
+        f"{len(x)} tensors" if isinstance(x, Tensors) else "none" if x is None else str(x.spec)
+        for x in inputs
+    ]
 
 
 def key(node: NodeProto) -> str:

@@ -103,7 +103,7 @@ def model_of(
         interpreter.run(graph.node, nodes, opsets, {})
         missing = [y.name for y in graph.output if not isinstance(nodes.get(y.name), Node)]
         if missing:
-            raise GraphError(f"{what}: no node of {file.name} computes the output {missing[0]!r}")
+            raise GraphError(f"{what}: no node of {file.name} computes the tensor {missing[0]!r}")
         outputs = [nodes[y.name] for y in graph.output]
         used = set(toposort(outputs))
         return Model(inputs, outputs, [x for x in parameters if x in used])

@@ -40,6 +40,10 @@ class NeedsValue(UndecidedSize):
     names: Sequence[str] = ()
 
 
+class Tensors(tuple[Node, ...]):
+    """The tensors of a sequence, which is a value of ONNX without an expression."""
+
+
 def constant_value(node: Node) -> Array | None:
     """Return the value of a constant, an array of objects for sizes; None for other nodes."""
     if isinstance(node.op, Constant):

@@ -93,7 +93,7 @@ def test_functions_that_double_the_number_of_nodes_again_and_again_end_in_an_err
     [
         (model(["y = Relu(z)"], [info("x", [3])]), "Relu: it reads 'z', which no earlier node"),
         (model(["y = Relu(x)", "y = Abs(x)"], [info("x", [3])]), "'y', which exists already"),
-        (model(["z = Relu(x)"], [info("x", [3])]), "no node of net computes the output 'y'"),
+        (model(["z = Relu(x)"], [info("x", [3])]), "no node of net computes the tensor 'y'"),
         (model(["y = Relu(x)"], [info("x", None)]), "number of axes of the input 'x'"),
         (
             model(["y = Relu(x)"], [info("x", [3], TensorProto.COMPLEX64)]),

@@ -12,7 +12,15 @@ from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Array, Node, UndecidedSize, constant, is_symbolic
 from minigraph.onnx.operators.table import row, rows, vector_along
 from minigraph.onnx.tensors import CODES, dtype_of
-from minigraph.onnx.values import constant_value, integer, integers, number, of_sizes, value_of
+from minigraph.onnx.values import (
+    Tensors,
+    constant_value,
+    integer,
+    integers,
+    number,
+    of_sizes,
+    value_of,
+)
 from minigraph.ops.slicing import first_elements
 
 FLOAT = 1  # ONNX's code of float32
@@ -311,3 +319,50 @@ def _tensor_scatter(
     positions = positions if indices is None else positions + vector_along(indices, past.ndim, 0)
     positions = ops.remainder(positions, past.shape[axis]) if mode == "circular" else positions
     return ops.scatter(past, axis, ops.broadcast_to(positions, update.shape), update)
+
+
+# ---------------------------------------------------------------- sequences
+
+
+def _inserted(xs: Tensors, x: Node, position: Node | None = None) -> Tensors:
+    made = [*xs]
+    made.insert(len(xs) if position is None else integer(position), x)
+    return Tensors(made)
+
+
+def _without(xs: Tensors, position: Node | None = None) -> Tensors:
+    made = [*xs]
+    del made[-1 if position is None else integer(position)]
+    return Tensors(made)
+
+
+rows(
+    {
+        "SequenceConstruct": lambda *xs: Tensors(xs),
+        "SequenceEmpty": lambda dtype=FLOAT: Tensors(),
+        "SequenceInsert": _inserted,
+        "SequenceErase": _without,
+        "SequenceAt": lambda xs, position: xs[integer(position)],
+        "SequenceLength": lambda xs: constant(np.int64(len(xs))),
+        "ConcatFromSequence": lambda xs, axis, new_axis=0: (
+            ops.stack(xs, axis) if new_axis else ops.concat(xs, axis)
+        ),
+    }
+)
+
+
+@row("SplitToSequence")
+def _split_to_sequence(
+    x: Node, split: Node | None = None, axis: int = 0, keepdims: int = 1
+) -> Tensors:
+    n = x.shape[axis]
+    if is_symbolic([n]):
+        raise UndecidedSize(f"the number of parts depends on the size {n}")
+    if split is not None and split.ndim:
+        sizes = integers(split) or []
+        offsets = [sum(sizes[:i]) for i in range(1, len(sizes))]
+    else:
+        offsets = [*range(0, n, 1 if split is None else integer(split))][1:]
+    parts = ops.split(x, offsets, axis)
+    squeezes = split is None and not keepdims
+    return Tensors(ops.squeeze(part, axis) if squeezes else part for part in parts)
