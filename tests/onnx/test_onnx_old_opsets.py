@@ -59,6 +59,14 @@ def test_an_operator_computes_what_its_opset_said(opset, kind, attributes, array
     np.testing.assert_allclose(result, expected, 2e-5, 1e-6)
 
 
+@pytest.mark.parametrize(("opset", "kind"), [(12, "Softmax"), (6, "Add")])
+def test_an_axis_that_does_not_exist_is_an_error(opset, kind):
+    inputs = ["x", "x"] if kind == "Add" else ["x"]
+    node = helper.make_node(kind, inputs, ["y"], axis=3)
+    with pytest.raises(mg.ShapeError, match="axis 3 does not exist; there are 3 axes"):
+        mg.onnx.load(model([node], [info("x", X.shape)], opset=opset))
+
+
 def test_a_function_of_an_older_opset_than_its_model_means_what_its_own_opset_said():
     softmax = helper.make_node("Softmax", ["a"], ["b"])
     old = helper.make_function("own", "Old", ["a"], ["b"], [softmax], [helper.make_opsetid("", 11)])

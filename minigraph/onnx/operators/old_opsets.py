@@ -11,6 +11,7 @@ import numpy as np
 from onnx import TensorProto, defs
 
 from minigraph import ops
+from minigraph.errors import ShapeError
 from minigraph.graph import Node, constant
 from minigraph.onnx.operators.table import ROWS, Row
 from minigraph.onnx.tensors import dtype_of
@@ -49,11 +50,17 @@ def row_of(name: str, opset: int) -> Row:
     return row if opset <= newest else ROWS[name]
 
 
+def _from_front(axis: int, x: Node) -> int:
+    if not -x.ndim <= axis < x.ndim:
+        raise ShapeError(f"axis {axis} does not exist; there are {x.ndim} axes")
+    return axis % x.ndim
+
+
 def _along_last_axes(row: Row) -> Row:
     """Return a row that takes all axes from `axis` on as one."""
 
     def call(x: Node, axis: int = 1) -> Node:
-        axis %= x.ndim
+        axis = _from_front(axis, x)
         flat = ops.reshape(x, (*x.shape[:axis], math.prod(x.shape[axis:])))
         return ops.reshape(row(flat, axis=-1), x.shape)
 
@@ -65,7 +72,7 @@ def _from_axis(row: Row) -> Row:
 
     def call(x: Node, y: Node, axis: int | None = None) -> Node:
         if axis is not None:
-            y = ops.reshape(y, (*y.shape, *(1,) * (x.ndim - axis % x.ndim - y.ndim)))
+            y = ops.reshape(y, (*y.shape, *(1,) * (x.ndim - _from_front(axis, x) - y.ndim)))
         return row(x, y)
 
     return call
