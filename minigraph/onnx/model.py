@@ -130,6 +130,7 @@ def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, 
                 arrays[info.name] = as_array(values[info.name], dtype)
             except GraphError as error:
                 raise type(error)(f"{what}: the input {info.name!r}: {error}") from None
+            refuse_other_shape(what, info, arrays[info.name].shape)
     return arrays
 
 
@@ -170,14 +171,14 @@ def _declared_sizes(info: ValueInfoProto) -> list[int | str]:
     return sizes
 
 
-def refuse_other_shape(info: ValueInfoProto, shape: Sequence[int] | None) -> None:
+def refuse_other_shape(what: str, info: ValueInfoProto, shape: Sequence[int] | None) -> None:
     """Raise ShapeError if the shape of a call does not match the file's."""
     if shape is None or not info.type.tensor_type.HasField("shape"):
         return
     fixed = _declared_sizes(info)
     pairs = zip(fixed, shape, strict=False)
     if len(fixed) != len(shape) or any(isinstance(n, int) and n != m for n, m in pairs):
-        raise ShapeError(f"{WHAT}: input {info.name} takes shape {fixed}, got {[*shape]}")
+        raise ShapeError(f"{what}: input {info.name} takes shape {fixed}, got {[*shape]}")
 
 
 WHAT = "onnx.function"
@@ -282,7 +283,7 @@ class CallFunction:
         values = given_values(WHAT, self._file, constants)
         shapes = {name: np.shape(x) for name, x in arrays.items() if self._fixes_shapes}
         for info in inputs_of(self._file.model.graph):
-            refuse_other_shape(info, shapes.get(info.name))
+            refuse_other_shape(WHAT, info, shapes.get(info.name))
         key = tuple((x.shape, x.tobytes()) for x in values.values()), tuple(shapes.values())
         function = self._functions.pop(key, None)
         if function is None:

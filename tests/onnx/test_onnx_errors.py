@@ -163,9 +163,12 @@ def test_names_values_and_shapes_of_inputs_that_do_not_fit_are_errors():
             mg.onnx.load(proto, **keywords)
     with pytest.raises(mg.DTypeError, match=r"onnx\.load: the input 'a': float64 does not cast"):
         mg.onnx.load(proto, values={"a": [0.5]})
+    function = mg.onnx.function(proto, "reference")
+    for wrong in (lambda: mg.onnx.load(proto, values={"a": [0, 1]}), lambda: function(X, [0, 1])):
+        with pytest.raises(mg.ShapeError, match=r"input a takes shape \[1\], got \[2\]"):
+            wrong()
     with pytest.raises(mg.GraphError, match=r"options is \[3\]; it takes a mapping"):
         mg.onnx.function(proto, "reference", [3])
-    function = mg.onnx.function(proto, "reference")
     with pytest.raises(mg.GraphError, match="nothing is compiled before the first call"):
         function.report()
     for arrays, named in (((X, [0]), {"x": X}), ((X, [0], X), {}), ((X,), {"b": [0]})):
