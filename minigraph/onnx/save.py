@@ -69,7 +69,8 @@ def save(
     writer.write(traced.graph)
     if writer.missing:
         listed = ", ".join(f"{name} ({n})" for name, n in sorted(writer.missing.items()))
-        raise GraphError(f"onnx.save: ONNX cannot express these ops of the graph: {listed}")
+        hint = "; modules in eval() mode draw no random numbers" if "random" in listed else ""
+        raise GraphError(f"onnx.save: ONNX cannot express these ops of the graph: {listed}{hint}")
     model, arrays = _model(traced, writer, opset)
     try:
         onnx.checker.check_model(model, full_check=True)

@@ -76,7 +76,8 @@ def unsaid(path, chosen):
     try:
         mg.onnx.save(path, inputs, results)
     except mg.GraphError as error:
-        _, separator, listed = str(error).partition("ONNX cannot express these ops of the graph: ")
+        message = str(error).partition(";")[0]
+        _, separator, listed = message.partition("ONNX cannot express these ops of the graph: ")
         assert separator, error
         return {each.rpartition(" (")[0] for each in listed.split(", ")}
     return set()
@@ -299,7 +300,10 @@ def test_what_cannot_be_saved_is_an_error_that_says_so(path, tmp_path):
     for arguments, message in (
         (([x],), "outputs are needed, or a compiled function"),
         (([], x), "depends on input x"),
-        (([x], ops.random_uniform((2,)) + ops.check(x > 0, "0", x)), r"check \(1\), random_"),
+        (
+            ([x], ops.random_uniform((2,)) + ops.check(x > 0, "0", x)),
+            r"check \(1\), random_.*; .* eval\(\)",
+        ),
     ):
         with pytest.raises(mg.GraphError, match=message):
             mg.onnx.save(path, *arguments)
