@@ -322,7 +322,8 @@ class Signature:
         replacement = TORCH_ARGUMENTS.get(name, "")
         if replacement not in self.kinds:
             nearest = difflib.get_close_matches(name, self.kinds, n=1)
-            replacement = nearest[0] if nearest else ""
+            option = f'options={{"{name:.99}": ...}}' if "options" in self.kinds else ""
+            replacement = nearest[0] if nearest else option
         text = f"{self._fn.__qualname__}() got an unexpected keyword argument {name!r:.99}"
         if name == "maximize":
             replacement = "minimize(-loss)"

@@ -26,12 +26,7 @@ from minigraph.runtime.function import CallCounter, Function, collect
 class CompGraph:
     """A compiler of expressions to functions, with options, for a device."""
 
-    @checked
-    def __init__(
-        self,
-        device: Annotated[str, DEVICE] | None = None,
-        options: Annotated[Mapping[str, Any], OPTIONS] | None = None,
-    ) -> None:
+    def __init__(self, device: str | None = None, options: Mapping[str, Any] | None = None) -> None:
         self.device = check_device(settings.default_device()) if device is None else device
         self._set_options: dict[str, Any] = {}
         self._loaded: dict[str, Entry] = {}
@@ -158,7 +153,11 @@ def _function(compilation: Compilation, counter: CallCounter | None = None) -> F
     return function
 
 
-def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:
+@checked
+def comp_graph(
+    device: Annotated[str, DEVICE] | None = None,
+    options: Annotated[Mapping[str, Any], OPTIONS] | None = None,
+) -> CompGraph:
     """Return a graph compiler for a device.
 
     device   "cpu", "cuda" or "cuda:1", or "reference" (every op in NumPy); default
