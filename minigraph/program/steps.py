@@ -146,8 +146,8 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Maker and algorithm, such as "onednn jit:avx2"."""
-        return f"{self.maker} {self.algorithm}".strip()
+        """Maker and algorithm, such as "onednn jit:avx2", or "numpy" if NumPy replaces both."""
+        return "numpy" if self.why_numpy else f"{self.maker} {self.algorithm}".strip()
 
     def reads_strided(self, i: int) -> bool:
         """Return whether input `i` may be a view that is not contiguous."""

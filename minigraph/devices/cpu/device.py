@@ -164,6 +164,9 @@ class CpuBackend(HostBackend):
 
     def runner(self, program: Program, memory: Memory) -> StepRunner:
         linker = Linker(walker.texts(program), self.on_disk)  # Halide's kernels need no compiler
+        for kernel in (step.kernel for step in program.all_steps()):
+            if isinstance(kernel, CpuKernel):
+                kernel.why_numpy = linker.error(kernel.texts, kernel.substitutes)
         walk = walker.load(linker)
         if walk is None:
             return Interpreter(program, memory)

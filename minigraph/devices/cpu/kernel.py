@@ -6,7 +6,7 @@ import ctypes
 import functools
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -122,11 +122,20 @@ class Linker:
         """Return the address of a function; raise KernelFailed if its source did not compile."""
         if source in self._substitutes:
             return id(self._substitutes[source])
-        address = self._addresses[source.name]
-        if not address:
-            compiler_name = "Halide" if isinstance(source, HalideSource) else compiler.compiler()
-            raise KernelFailed(f"{compiler_name} could not compile {source.name}")
-        return address
+        if not self._addresses[source.name]:
+            raise KernelFailed(self.error([source]))
+        return self._addresses[source.name]
+
+    def error(
+        self, sources: Sequence[KernelSource], substitutes: Container[KernelSource] = ()
+    ) -> str:
+        """Return which of a kernel's sources has no function; "" if none is missing."""
+        for source in sources:
+            if not self._addresses[source.name] and source not in substitutes:
+                halide = isinstance(source, HalideSource)
+                name = "Halide" if halide else compiler.compiler()
+                return f"{name} could not compile {source.name}"
+        return ""
 
     def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:
         """Return a call of a function; raise KernelFailed if its source did not compile."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from needs import needs_compiler
+from needs import needs_compiler, needs_onednn
 from numbered_kernels import GCC, counts, kernel, results
 
 import minigraph as mg
-from minigraph import options
+from minigraph import ops, options
 from minigraph.cache import Store
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import compiler, openmp
@@ -217,6 +217,19 @@ def test_a_compiler_that_writes_no_library_is_warned_of(cache, use_compiler):
     with pytest.warns(mg.MinigraphWarning, match="could not compile kernels"):
         assert results(kernel(1)) == [None]
     assert not cache.exists()
+
+
+@needs_onednn
+@pytest.mark.parametrize("fails", ["exit 1", "grep -q tanhf *.c && exit 1"], ids=["all", "tanh"])
+def test_a_report_names_the_steps_that_did_not_compile(cache, use_compiler, fails):
+    x = mg.input("x", (4, 4))
+    y = ops.tanh(x) @ np.full((4, 4), 0.5, np.float32)
+    use_compiler(f'[ "$1" = --version ] || {{ {fails}; }}')
+    with pytest.warns(mg.MinigraphWarning, match="could not compile kernels"):
+        report = mg.comp_graph("cpu", {"graph_opt_level": 0}).compile([x], y).report()
+    (why,) = report.numpy
+    assert why.startswith("tanh: float32[4,4] (") and "could not compile" in why
+    assert report.makers == {"numpy": 1, "onednn": 1}
 
 
 # ---------------------------------------------------------------- the environment
