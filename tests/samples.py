@@ -165,6 +165,7 @@ def norm_samples():
     for name, op in (("softmax", Softmax), ("log_softmax", LogSoftmax)):
         for axis in (0, 1, 2):
             yield f"{name}-{axis}", op(axis), [real(2, 3, 4)]
+        yield f"{name}-empty", op(0), [real(0, 3)]
     for axis in (0, 1, 2):
         yield f"vecdot-{axis}", Vecdot(axis), [real(2, 3, 4), real(2, 3, 4, seed=1)]
     hidden = np.where(np.arange(4) < [[4], [2], [0]], real(2, 3, 4), -np.inf)

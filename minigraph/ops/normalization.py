@@ -115,7 +115,7 @@ def group_norm(
     >>> ops.group_norm(mg.input("x", (8, 16, 32, 32)), num_groups=4).shape
     (8, 16, 32, 32)
     """
-    if x.ndim < 2 or x.shape[1] % num_groups or not x.size:
+    if x.ndim < 2 or x.shape[1] % num_groups:
         raise ShapeError(f"x of shape {x.shape} cannot be divided into {num_groups} groups")
     channels, sizes = x.shape[1], x.shape[2:]
     split = (num_groups, channels // num_groups)
@@ -146,8 +146,8 @@ def _affine(
 
 
 def _last_axes(x: Node, shape: Shape) -> tuple[int, ...]:
-    """Return the last axes of x, whose sizes are `shape`; ShapeError if not, or if one is 0."""
-    if not shape or x.shape[-len(shape) :] != shape or 0 in shape:
+    """Return the last axes of x, whose sizes are `shape`; ShapeError if not."""
+    if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(f"the last axes of {x.shape} are not {shape}")
     return tuple(range(x.ndim - len(shape), x.ndim))
 

@@ -21,8 +21,6 @@ class AlongAxis(Composed):
     axis: int
 
     def infer(self, x: Spec) -> Spec:
-        if not x.shape[self.axis]:
-            raise ShapeError(f"axis {self.axis} of shape {x.shape} has no elements")
         return x
 
 
@@ -39,6 +37,8 @@ class Softmax(AlongAxis):
         return (weighted - y * Sum((self.axis,))(weighted),)
 
     def expand(self, x: Node) -> tuple[Node]:
+        if not x.size:
+            return (x,)
         wide = widen(x)
         peak = Max((self.axis,))(wide)
         if self.masked:  # other vectors keep their results: their sums are at least 1
@@ -55,6 +55,8 @@ class LogSoftmax(AlongAxis):
         return (dy - Exp.of(y) * Sum((self.axis,))(dy),)
 
     def expand(self, x: Node) -> tuple[Node]:
+        if not x.size:
+            return (x,)
         wide = widen(x)
         shifted = wide - stop_gradient(Max((self.axis,))(wide))
         return ((shifted - Log.of(Sum((self.axis,))(Exp.of(shifted)))).astype(x.dtype),)
