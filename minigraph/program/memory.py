@@ -101,7 +101,7 @@ def assign_offsets(program: Program) -> None:
         alive = (first[others] <= last[i]) & (first[i] <= last[others]) & (end[others] > 0)
         overlapping = others[alive]
         overlapping = overlapping[begin[overlapping].argsort()]
-        free = np.maximum.accumulate([0, *end[overlapping]])
+        free = np.append(0, np.maximum.accumulate(end[overlapping]))
         fits = begin[overlapping] - free[:-1] >= lifetimes[i].size
         begin[i] = free[fits.argmax() if fits.any() else -1]
         end[i] = begin[i] + lifetimes[i].size

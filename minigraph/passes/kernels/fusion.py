@@ -183,8 +183,7 @@ class _Fusion:
             target = None
         others = [group for group in readers if group is not target]
         adjacent = all(group.time == self.time[node] for group in others)
-        read_later = {x for x in node.inputs if self._first_reader(x, [target] if target else [])}
-        recomputing = self._recomputing(node, others, outside, adjacent, read_later)
+        recomputing = self._recomputing(node, others, outside, adjacent, target)
         stored = outside or len(recomputing) + (target is not None) < len(readers)
         if target is not None and self._lives_longer(target, node, stored):
             self.notes.miss(
@@ -251,6 +250,13 @@ class _Fusion:
         groups = [g.number for user in users for g in self.kernels[user] if g not in inside]
         return max([0, *groups, *(self.unfused.get(user, 0) for user in users)])
 
+    def _is_read_later(self, x: Node, target: FusionGroup | None) -> bool:
+        """Whether `x` has a reader among the later nodes outside of the kernel `target`."""
+        return any(  # the latest readers first: only later nodes are in kernels or unfused
+            self.unfused.get(user) or any(group is not target for group in self.kernels[user])
+            for user in reversed(self.users[x])
+        )
+
     def _lives_longer(self, group: FusionGroup, node: Node, stored: bool) -> bool:
         """Whether computing a node later, in this kernel, would raise the use of memory."""
         if group.time <= self.time[node]:
@@ -278,14 +284,14 @@ class _Fusion:
         readers: list[FusionGroup],
         outside: bool,
         adjacent: bool,
-        read_later: set[Node],
+        target: FusionGroup | None,
     ) -> list[FusionGroup]:
         """Return the kernels for which recomputing a node costs less than reading it.
 
-        readers     kernels that read it, except for the kernel that computes it
-        outside     whether nodes outside of kernels read it, too
-        adjacent    whether no op outside of kernels runs between its readers
-        read_later  inputs of the node that have later readers
+        readers   kernels that read it, except for the kernel that computes it
+        outside   whether nodes outside of kernels read it, too
+        adjacent  whether no op outside of kernels runs between its readers
+        target    the kernel that computes it, if it is not a new one
         """
         if not is_cheap(node):
             return []
@@ -297,7 +303,7 @@ class _Fusion:
         if in_memory and not outside and sum(costs) <= saved_accesses * node.spec.nbytes:
             return readers
         large = {x for x in node.inputs if _is_large(x, node)}
-        if not outside and large and large <= read_later:
+        if not outside and large and all(self._is_read_later(x, target) for x in large):
             costs = [sum(x.spec.nbytes for x in large if x not in g.reads) for g in readers]
             if sum(costs) <= len(readers) * node.spec.nbytes:
                 return readers
