@@ -250,8 +250,11 @@ class DataLoader:
 
 
 @contextlib.contextmanager
-def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Run the block with threads, which end with it; a forked child lacks them."""
+def _threads(count: int, source: Generator[_Batch] | None = None) -> Iterator[ThreadPoolExecutor]:
+    """Run the block with threads, which end with it; then close the generator that they run.
+
+    A forked child lacks the threads, and finds the generator as they left it: perhaps running.
+    """
     process = os.getpid()
     threads = ThreadPoolExecutor(count, thread_name_prefix="minigraph-data")
     try:
@@ -259,6 +262,8 @@ def _threads(count: int) -> Iterator[ThreadPoolExecutor]:
     finally:
         if os.getpid() == process:
             threads.shutdown(cancel_futures=True)
+            if source:
+                source.close()
 
 
 def _ahead(batches: Generator[_Batch], upload: Callable[[Any], Any]) -> Generator[_Batch]:
@@ -270,7 +275,7 @@ def _ahead(batches: Generator[_Batch], upload: Callable[[Any], Any]) -> Generato
             batch.value = upload(batch.value)
         return batch
 
-    with contextlib.closing(batches), _threads(1) as thread:
+    with _threads(1, batches) as thread:
         future = thread.submit(uploaded)
         while (batch := future.result()) is not None:
             future = thread.submit(uploaded)

@@ -15,6 +15,7 @@ from new_process import python, start
 
 import minigraph as mg
 from minigraph import data
+from minigraph.data import loader
 from minigraph.graph import Graph
 from minigraph.platform import forks, trust
 
@@ -143,18 +144,43 @@ def test_a_child_does_not_keep_a_lock_of_a_parent_that_died(tmp_path):
 
 def test_a_child_cannot_go_on_with_the_epoch_of_its_parent():
     images = data.Synthetic((1, 4, 4), 2, length=12)
-    loader = data.DataLoader(images, 2, workers=2)
-    batches = iter(loader)
+    pairs = data.DataLoader(images, 2, workers=2)
+    batches = iter(pairs)
     next(batches)
 
     def work():
         try:
             next(batches)
         except mg.GraphError as error:
-            return "iterate over the loader again" in str(error) and len(list(loader)) == 6
+            return "iterate over the loader again" in str(error) and len(list(pairs)) == 6
 
     assert in_child(work)
     assert len(list(batches)) == 5
+
+
+def test_a_child_that_is_forked_while_a_thread_reads_ahead_is_told_to_begin_anew(monkeypatch):
+    """As with the batches of device="cuda"."""
+    monkeypatch.setattr(loader, "uploader", lambda device: lambda batch: batch)
+    reading, forked = threading.Event(), threading.Event()
+
+    def read(example, rng):
+        if example:
+            reading.set()
+            assert forked.wait(60)
+        return example
+
+    batches = iter(data.DataLoader(range(4), 1, transform=read, device="cpu"))
+    next(batches)
+    assert reading.wait(60)
+
+    def work():
+        with pytest.raises(mg.GraphError, match="iterate over the loader again"):
+            next(batches)
+        return True
+
+    assert in_child(work)
+    forked.set()
+    assert len(list(batches)) == 3
 
 
 # Threads compile, tune and call while children are forked that do the same.
