@@ -211,6 +211,8 @@ def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]
     """
 
     def from_front(index: Any) -> int:
+        if isinstance(index, Node):
+            raise TypeError("only calls know its ends; x[i + ops.arange(n)] has n elements from i")
         if not isinstance(index, SymbolicSize):
             index = operator.index(index)
         elif not index.is_integer:

@@ -80,12 +80,12 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
     """
     array = _cast(node, value, backend)
     if array.shape != node.shape:
-        advice = channels_last_advice(node.shape, array.shape) or (
-            f"use None for a size that differs between calls: mg.input({node.name!r}, (None, ...))"
-        )
-        raise ShapeError(
-            f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; {advice}"
-        )
+        text = f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}"
+        advice = channels_last_advice(node.shape, array.shape)
+        if array.ndim == node.ndim and not advice:
+            advice = "use None for a size that differs between calls: "
+            advice += f"mg.input({node.name!r}, (None, ...))"
+        raise ShapeError(f"{text}; {advice}" if advice else text)
     if not isinstance(array, np.ndarray) or array.flags.carray:
         return array
     return np.require(array, requirements=["C", "A"])
