@@ -15,7 +15,7 @@ from minigraph.compiler.pipeline import Compilation, CompileContext, collector_p
 from minigraph.compiler.trace import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES, trace
 from minigraph.debug.check_finite import FiniteFunction
 from minigraph.debug.verify import VerifiedFunction
-from minigraph.devices.factory import check_device, open_backend
+from minigraph.devices.factory import open_backend
 from minigraph.errors import attribute_error
 from minigraph.graph import Node, Parameter
 from minigraph.runtime import cache_file
@@ -27,7 +27,9 @@ class CompGraph:
     """A compiler of expressions to functions, with options, for a device."""
 
     def __init__(self, device: str | None = None, options: Mapping[str, Any] | None = None) -> None:
-        self.device = check_device(settings.default_device()) if device is None else device
+        if device is None:
+            device = DEVICE.check("MINIGRAPH_DEVICE", settings.default_device())
+        self.device = device
         self._set_options: dict[str, Any] = {}
         self._loaded: dict[str, Entry] = {}
         for name, value in (options or {}).items():
