@@ -1,8 +1,8 @@
-"""The gradients of a `torch.autograd.Function`, which `torch.export` does not trace.
+"""Gradients within a model, which `torch.export` does not trace.
 
 While a model is traced, `Function.apply` is replaced.  The replacement traces `backward` right
 after `forward`: the operator `gradient` stands for the gradient of the result, and `with_gradient`
-joins both graphs.
+joins both graphs.  `torch.autograd.grad` becomes the operator `grad`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from minigraph import ops
+from minigraph.autodiff import vjp
 from minigraph.errors import GraphError
 from minigraph.graph import Node, placeholders
 from minigraph.ops.custom_gradient import with_gradient
@@ -40,6 +41,11 @@ define(
     "with_gradient(Tensor y, Tensor dy, Tensor[] xs, Tensor[] dxs) -> Tensor",
     lambda y, *unused: torch.empty_like(y),
     _with_gradient,
+)
+define(
+    "grad(Tensor[] ys, Tensor[] dys, Tensor[] xs) -> Tensor[]",
+    lambda ys, dys, xs: [*map(torch.empty_like, xs)],
+    lambda ys, dys, xs: vjp(ys, dys, xs),
 )
 
 
@@ -113,12 +119,38 @@ def _split(joined: torch.Tensor, ys: Sequence[torch.Tensor]) -> list[torch.Tenso
     return [piece.view(y.shape).to(y.dtype) for piece, y in zip(pieces, ys, strict=True)]
 
 
+def _grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    *unused: Any,
+    create_graph: bool = False,
+    is_grads_batched: bool = False,
+    **named: Any,
+) -> tuple[torch.Tensor, ...]:
+    """Return gradients as `torch.autograd.grad`; zeros for inputs that no output depends on."""
+    if is_grads_batched:
+        raise GraphError("torch.autograd.grad with is_grads_batched=True is not supported")
+    ys, xs = ([x] if isinstance(x, torch.Tensor) else [*x] for x in (outputs, inputs))
+    is_one = grad_outputs is None or isinstance(grad_outputs, torch.Tensor)
+    dys = [grad_outputs] * len(ys) if is_one else [*grad_outputs]
+    for i, (y, dy) in enumerate(zip(ys, dys, strict=True)):
+        if y.numel() != 1 if dy is None else dy.shape != y.shape:
+            given = "None" if dy is None else f"of shape {tuple(dy.shape)}"
+            raise GraphError(
+                f"torch.autograd.grad: output {i} has shape {tuple(y.shape)}, and grad_outputs are "
+                f"{given}; torch.ones_like(output) adds up the gradients of its elements"
+            )
+        dys[i] = torch.ones_like(y) if dy is None else dy.to(y.dtype)
+    grads = torch.ops.minigraph.grad(ys, dys, xs)
+    return tuple(grads if create_graph else (dx.detach() for dx in grads))
+
+
 REFUSED = {
     torch.Tensor.data.__set__: (
         "an assignment to x.data is not supported; use x.copy_(value) under torch.no_grad()"
     ),
     torch.Tensor.register_hook: "a hook on a tensor's gradient is not supported",
-    torch.autograd.grad: "torch.autograd.grad in a model is not supported",
     torch.Tensor.backward: "backward() in a model is not supported",
 }
 
@@ -140,6 +172,8 @@ class _Changes(TorchFunctionMode):  # type: ignore[misc]
             truth = truth_without_error(frame)
             if truth is not None:
                 return truth
+        if function is torch.autograd.grad:
+            function = _grad
         return SUBSTITUTES.get(function, function)(*args, **(kwargs or {}))
 
 

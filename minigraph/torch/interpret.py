@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree
 
 from minigraph import ops
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
-from minigraph.graph import Node, constant
+from minigraph.graph import Node, constant, placeholders
 from minigraph.graph.location import Location, Within
+from minigraph.ops.custom_gradient import with_gradient
 from minigraph.torch import masked_selection
 from minigraph.torch.capture import is_tensor, location, name_of
 from minigraph.torch.masked_selection import MaskedSelection
@@ -102,6 +103,8 @@ def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: s
 
     values  of the placeholders; gets the values of all other nodes
     """
+    gradients = graph.graph.find_nodes(op="call_function", target=torch.ops.minigraph.grad.default)
+    leaves = {x for node in gradients for x in node.args[2]}
     for node in graph.graph.nodes:
         if node.op == "get_attr":
             value = operator.attrgetter(node.target)(graph)
@@ -114,12 +117,19 @@ def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: s
             line = location(node, prefix)
             try:
                 with Within(source=line):
-                    values[node] = _nested(node, values, prefix) or call(node, values)
+                    value = _nested(node, values, prefix) or call(node, values)
+                    values[node] = _copied(value) if node in leaves else value
             except RowError:  # of a node in a nested graph
                 raise
             except Exception as error:  # a row need not check its arguments
                 raise RowError(node, line) from error
     raise AssertionError("a graph ends with its output")
+
+
+def _copied(x: Node) -> Node:
+    """Return x as a node of its own: rows such as that of `clone` return their argument."""
+    (dy,) = placeholders([x.spec])
+    return with_gradient(x, dy, [x], [dy])
 
 
 def _nested(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], prefix: str) -> Any:

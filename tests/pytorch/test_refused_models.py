@@ -82,7 +82,6 @@ def normed(model, x):
         (lambda model, x: InPlace.apply(x * 2), "Function that changes its input is not supported"),
         (lambda model, x: torch.vmap(InPlace.apply)(x), "in a transform of torch.func is not"),
         (packs, r"a mask of bool selects an unknown number .*captured.py"),
-        (lambda model, x: torch.autograd.grad(model.linear(x).sum(), x), "torch.autograd.grad in"),
         (assigns_data, "assignment to x.data is not supported; use"),
         (lambda model, x: model.linear(x).sum().backward(), r"backward\(\) in a model is not"),
         (sized, r"\.item\(\) gives a size that is unknown"),
