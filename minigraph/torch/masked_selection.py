@@ -1,7 +1,7 @@
 """Elements that a mask selects; their number is unknown until the call.
 
-`x[mask]` stands for all rows of x together with the mask.  Row-wise operators compute all rows;
-sums and means count the selected ones.
+`x[mask]` stands for all rows of x together with the mask, and `nonzero(mask)` for all indices.
+Row-wise operators compute all rows; sums and means count the selected ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from torch.utils import _pytree as pytree
 
 from minigraph import ops
 from minigraph.errors import GraphError
-from minigraph.graph import FLOATS, DType, Node
+from minigraph.graph import FLOATS, DType, Graph, Node
+from minigraph.passes.notes import Notes
+from minigraph.passes.rewrite.simplification import share_common
 from minigraph.torch.operators.table import PROMOTING, ROWS, Row, row
 
 UNKNOWN = "a mask of bool selects an unknown number of elements; use where"
@@ -60,10 +62,16 @@ class MaskedSelection:
 
 
 @row("index.Tensor")
-def _index(x: Node, indices: Sequence[Any]) -> Any:
+def _index(x: Any, indices: Sequence[Any]) -> Any:
     first = indices[0]
     if len(indices) == 1 and isinstance(first, Node) and first.dtype == np.bool_:
         return MaskedSelection(x, first)
+    if isinstance(x, MaskedSelection):
+        if first is not None or any(isinstance(i, MaskedSelection) for i in indices):
+            raise GraphError(UNKNOWN)
+        return x.like(x.rows[_rows_of(indices)])
+    if any(isinstance(i, MaskedSelection) for i in indices):
+        return _at(indices).like(x[_rows_of(indices)])
     return x[tuple(slice(None) if i is None else i for i in indices)]
 
 
@@ -71,6 +79,33 @@ def _index(x: Node, indices: Sequence[Any]) -> Any:
 def _masked_select(x: Node, mask: Node) -> MaskedSelection:
     shape = np.broadcast_shapes(x.shape, mask.shape)
     return MaskedSelection(ops.broadcast_to(x, shape), ops.broadcast_to(mask, shape))
+
+
+@row("nonzero")
+def _nonzero(x: Node) -> MaskedSelection:
+    if not x.ndim:
+        raise GraphError(UNKNOWN)
+    axes = [
+        ops.broadcast_to(ops.reshape(ops.arange(n), (n, *(1,) * (x.ndim - axis - 1))), x.shape)
+        for axis, n in enumerate(x.shape)
+    ]
+    return MaskedSelection(ops.stack(axes, -1), x if x.dtype == np.bool_ else ops.not_equal(x, 0))
+
+
+def _at(indices: Sequence[Any], values: Any = None) -> MaskedSelection:
+    """Return the first of some indices; GraphError unless it is selected by the mask of all."""
+    selection = _one_mask([*indices, values])
+    others = [x for x in (*indices, values) if isinstance(x, Node)]
+    if not isinstance(indices[0], MaskedSelection) or any(
+        x.ndim >= selection.rows.ndim for x in others
+    ):
+        raise GraphError(UNKNOWN)
+    return selection
+
+
+def _rows_of(indices: Sequence[Any]) -> tuple[Any, ...]:
+    rows = (x.rows if isinstance(x, MaskedSelection) else x for x in indices)
+    return tuple(slice(None) if x is None else x for x in rows)
 
 
 # ---------------------------------------------------------------- row by row
@@ -99,8 +134,8 @@ ALONG_AXES = {  # along the axes in the second argument: row-wise unless they in
         *("_softmax.default", "_log_softmax.default", "select.int", "slice.Tensor"),
         *("gather.default", "argmax.default", "argmin.default", "max.dim", "min.dim"),
         *("logsumexp.default", "amax.default", "amin.default", "cumsum.default"),
-        *("unsqueeze.default", "squeeze.dims", "linalg_vector_norm.default"),
-        *("sum.dim_IntList", "mean.dim"),
+        *("unsqueeze.default", "squeeze.dim", "squeeze.dims", "linalg_vector_norm.default"),
+        *("sum.dim_IntList", "mean.dim", "unbind.int", "cat.default", "stack.default"),
     )
 }
 
@@ -114,7 +149,8 @@ def _is_row_wise(name: str, args: Sequence[Any]) -> bool:
     if name not in ALONG_AXES:
         return name in ROW_WISE
     axes = args[2 if name == "aten.linalg_vector_norm.default" else 1]
-    rank = args[0].rows.ndim + (name == "aten.unsqueeze.default")
+    first = _one_mask(pytree.tree_leaves(args[0]))
+    rank = first.rows.ndim + (name in ("aten.unsqueeze.default", "aten.stack.default"))
     return bool(axes) and all(a % rank for a in ([axes] if isinstance(axes, int) else axes))
 
 
@@ -170,19 +206,45 @@ def _nll_loss(
     return ROWS["aten.nll_loss_forward.default"](x.rows, counted, weight, reduction, ignored)
 
 
-def _index_put(
-    x: Node, indices: Sequence[Any], values: MaskedSelection, accumulate: bool = False
-) -> Node:
-    if accumulate or len(indices) != 1 or indices[0] is not values.key:
+def _index_put(x: Node, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Node:
+    mask = indices[0]
+    if isinstance(mask, Node) and mask.dtype == np.bool_ and len(indices) == 1 and not accumulate:
+        _one_mask([values, MaskedSelection(x, mask)])
+        mask = ops.reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+        return ops.where(mask, ops.reshape(values.rows, x.shape), x)
+    first = _at(indices, values)
+    outside = ops.where(first.mask_like(first.rows), first.rows, len(x))  # of what is not selected
+    longer = ops.pad(x, [(0, 1), *[(0, 0)] * (x.ndim - 1)])
+    arrays = [outside, *_rows_of(indices)[1:]]
+    rows = values.rows if isinstance(values, MaskedSelection) else values
+    return ROWS["aten.index_put.default"](longer, arrays, rows, accumulate)[:-1]
+
+
+def _index_add(x: Node, axis: int, index: Any, source: Any, alpha: Any = 1) -> Node:
+    if axis % x.ndim:
         raise GraphError(UNKNOWN)
-    mask = ops.reshape(values.key, (*values.shape, *(1,) * (x.ndim - len(values.shape))))
-    return ops.where(mask, ops.reshape(values.rows, x.shape), x)
+    return _index_put(x, [index], _by_rows("aten.mul.Tensor", (source, alpha), {}), True)
+
+
+def _index_select(x: Node, axis: int, index: MaskedSelection) -> Any:
+    if axis % x.ndim:
+        raise GraphError(UNKNOWN)
+    return _index(x, [index])
 
 
 def _expand(x: MaskedSelection, sizes: Sequence[Any], *unused: Any) -> MaskedSelection:
     if len(sizes) != x.rows.ndim:
         raise GraphError(UNKNOWN)
     return x.like(ROWS["aten.expand.default"](x.rows, [-1, *sizes[1:]]))
+
+
+def _view(x: MaskedSelection, sizes: Sequence[Any], *unused: Any) -> MaskedSelection:
+    inner = sizes[1:]
+    if not all(isinstance(n, int) for n in inner) or math.prod(inner) != math.prod(
+        x.rows.shape[1:]
+    ):
+        raise GraphError(UNKNOWN)
+    return x.like(ops.reshape(x.rows, (len(x.rows), *inner)))
 
 
 ACROSS_ROWS: dict[str, Callable[..., Any]] = {
@@ -198,9 +260,14 @@ ACROSS_ROWS: dict[str, Callable[..., Any]] = {
     "aten.smooth_l1_loss.default": _loss("aten.smooth_l1_loss.default", 2),
     "aten.huber_loss.default": _loss("aten.huber_loss.default", 2),
     "aten.binary_cross_entropy.default": _loss("aten.binary_cross_entropy.default", 3),
+    "aten.index.Tensor": _index,
+    "aten.index_add.default": _index_add,
     "aten.index_put.default": _index_put,
+    "aten.index_select.default": _index_select,
     "aten.expand.default": _expand,
     "aten.sym_size.int": lambda x, axis: x.rows.shape[axis] if axis % x.rows.ndim else x.count,
+    "aten.view.default": _view,
+    "aten._unsafe_view.default": _view,
     "_operator.getitem": operator.getitem,
 }
 
@@ -229,7 +296,10 @@ def _by_rows(name: str, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
 
 def _one_mask(leaves: Sequence[Any]) -> MaskedSelection:
     """Return the first selection among arguments; GraphError if another one has another mask."""
-    selections = [x for x in leaves if isinstance(x, MaskedSelection)]
-    if any(x.key is not selections[0].key for x in selections):
-        raise GraphError(UNKNOWN)
-    return selections[0]
+    first, *others = (x for x in leaves if isinstance(x, MaskedSelection))
+    for other in others:
+        if other.key is not first.key:  # equal elements in the same order
+            shared = share_common(Graph((), (first.mask, other.mask)), Notes())
+            if shared.outputs[0] is not shared.outputs[1]:
+                raise GraphError(UNKNOWN)
+    return first

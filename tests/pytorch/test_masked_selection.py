@@ -48,6 +48,24 @@ def logarithms(y, target, mask, z):
     return y[mask].log().mean() + y[mask].sqrt().sum() / y[mask].numel()
 
 
+def of_positives(y, target, mask, z):
+    """The loss of boxes of objects, as in Fast R-CNN."""
+    at = torch.where(target > 0)[0]
+    boxes = torch.stack([y, y * 2], 2)[at, target[at]]
+    wide = torch.cat([boxes.view(-1, 2, 1), z[at, None, :2].view(-1, 2, 1)], 2)
+    return F.smooth_l1_loss(boxes, z[at][:, [0, 2]], reduction="sum") + wide.square().mean()
+
+
+def put_at_positions(y, target, mask, z):
+    at, none = mask.nonzero().squeeze(1), (target > 5).nonzero(as_tuple=True)[0]
+    total = z.clone().index_add(0, at, y[at] * 2, alpha=0.5)
+    total[at] += y.index_select(0, at) * z[at, target[at], None]
+    total[at, target[at]] = y[at, 0]
+    total[none] = y[none]
+    total.index_add_(0, none, y[none])
+    return (total * y.detach()).sum() + (z.square() + at.numel()).mean()
+
+
 LOSSES = {
     "cross entropy": lambda y, target, mask, z: F.cross_entropy(y[mask], target[mask]),
     "weights": lambda y, target, mask, z: F.nll_loss(
@@ -76,6 +94,9 @@ LOSSES = {
     "gather": lambda y, target, mask, z: y[mask].softmax(1).gather(1, target[mask][:, None]).mean(),
     "masked_select": lambda y, target, mask, z: y.square().masked_select(y > y.mean()).mean(),
     "pixels": of_pixels,
+    "positives": of_positives,
+    "positions": put_at_positions,
+    "masks": lambda y, target, mask, z: F.cross_entropy(y[target != 0], target[target != 0]),
     "written": written,
     "logarithms": logarithms,
 }
@@ -91,6 +112,23 @@ def test_losses_of_what_a_mask_selects_are_pytorch_s(name):
 
     model = Net(forward, linear=nn.Linear(4, 3))
     assert_learns(model, lambda: (*batch(), torch.zeros(1)), loss)
+
+
+def test_experts_learn_from_the_tokens_that_are_routed_to_them():
+    def forward(m, x):
+        tokens = x.flatten(0, 1)
+        weights, chosen = m.gate(tokens).softmax(1).topk(2)
+        y, z = torch.zeros_like(tokens), torch.zeros_like(x)
+        for i, expert in enumerate(m.experts):
+            at, nth = torch.where(chosen == i)
+            y.index_add_(0, at, expert(tokens[at]) * weights[at, nth, None])
+            of_image = (chosen == i).any(1).view(x.shape[:2])
+            z[of_image] += expert(tokens[of_image.view(-1)]) * weights[of_image.view(-1), :1]
+        return y.view_as(x) + z
+
+    parts = {"gate": nn.Linear(4, 5), "experts": nn.ModuleList(nn.Linear(4, 4) for _ in range(5))}
+    batch = torch.randn(2, 3, 4).double(), torch.randn(2, 3, 4).double()
+    assert_learns(Net(forward, **parts), lambda: batch, F.mse_loss)
 
 
 def test_layers_take_rows_that_a_mask_selects():
@@ -114,6 +152,11 @@ def test_layers_take_rows_that_a_mask_selects():
         lambda y, mask: F.linear(y, y[mask]).square().sum(),
         lambda y, mask: y[mask].gather(1, torch.arange(2)[:, None]).sum(),
         lambda y, mask: y.index_put((mask,), y[mask], accumulate=True).sum(),
+        lambda y, mask: y[mask.nonzero()[:, 0], torch.arange(5) % 3].sum(),
+        lambda y, mask: y.T[:, mask.nonzero()[:, 0]].sum(),
+        lambda y, mask: y.T.index_add(1, mask.nonzero()[:, 0], y.T).sum(),
+        lambda y, mask: y[mask].view(2, -1).sum(),
+        lambda y, mask: (y[mask] + y[~mask]).sum(),
     ],
 )
 def test_what_needs_the_selected_rows_together_is_refused(use):
