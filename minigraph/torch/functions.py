@@ -24,6 +24,7 @@ from minigraph.autodiff import vjp
 from minigraph.errors import GraphError
 from minigraph.graph import Node, placeholders
 from minigraph.ops.custom_gradient import with_gradient
+from minigraph.torch.known_values import KnownValues
 from minigraph.torch.operators import define
 from minigraph.torch.substitutes import SUBSTITUTES, truth_without_error
 
@@ -146,6 +147,18 @@ def _grad(
     return tuple(grads if create_graph else (dx.detach() for dx in grads))
 
 
+def _truth(x: torch.Tensor) -> bool:
+    """Return the truth of a condition that decides only whether an error is raised."""
+    if hasattr(x, "are_finite"):
+        return True
+    frame = sys._getframe(2)  # below that of `KnownValues.call`
+    while frame.f_back and frame.f_code.co_name == "__torch_function__":  # of torch's modes
+        frame = frame.f_back
+    truth = truth_without_error(frame)
+    return torch.Tensor.__bool__(x) if truth is None else truth
+
+
+TRACED = {torch.autograd.grad: _grad, torch.Tensor.__bool__: _truth, **SUBSTITUTES}
 REFUSED = {
     torch.Tensor.data.__set__: (
         "an assignment to x.data is not supported; use x.copy_(value) under torch.no_grad()"
@@ -158,23 +171,19 @@ REFUSED = {
 class _Changes(TorchFunctionMode):  # type: ignore[misc]
     """Trace substitutes of some functions; raise GraphError for calls that a graph would lose."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._known = KnownValues()
+
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if function in REFUSED:
             raise GraphError(REFUSED[function])
-        if function is torch.Tensor.__bool__:
-            if hasattr(args[0], "are_finite"):
-                return True
-            frame = sys._getframe(1)
-            while frame.f_back and frame.f_code.co_name == "__torch_function__":  # of torch's modes
-                frame = frame.f_back
-            truth = truth_without_error(frame)
-            if truth is not None:
-                return truth
-        if function is torch.autograd.grad:
-            function = _grad
-        return SUBSTITUTES.get(function, function)(*args, **(kwargs or {}))
+        traced = TRACED.get(function, function)
+        if torch.compiler.is_dynamo_compiling():  # the body of a loop
+            return traced(*args, **(kwargs or {}))
+        return self._known.call(function, traced, args, kwargs or {})
 
 
 @contextlib.contextmanager
