@@ -152,6 +152,21 @@ def test_training_is_that_of_pytorch(name, recwarn):
     assert [str(w.message) for w in recwarn if "run in PyTorch" in str(w.message)] == []
 
 
+def test_a_compiled_step_of_an_optimizer_is_minigraph_s(recwarn):
+    ours, theirs = (torch.arange(4.0, requires_grad=True) for _ in range(2))
+
+    def train(x):
+        optimizer = torch.optim.AdamW([x], lr=0.1)
+        compiled = torch.compile(optimizer.step, backend="minigraph") if x is ours else None
+        for _ in range(2):
+            x.grad = torch.cos(x.detach())
+            (compiled or optimizer.step)()
+        return x.detach()
+
+    torch.testing.assert_close(train(ours), train(theirs))
+    assert not [each for each in recwarn if "run in PyTorch" in str(each.message)]
+
+
 def test_inference_reads_the_weights_that_there_are():
     model = cnn().eval()
     function, x = compiled(model), torch.randn(2, 3, 8, 8)

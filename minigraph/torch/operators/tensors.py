@@ -60,6 +60,7 @@ def _to(x: Node, dtype: torch.dtype | None = None) -> Node:
 
 
 ROWS["prims.convert_element_type.default"] = _to
+ROWS["prims.fma.default"] = ops.fma  # of compiled steps of optimizers
 
 
 def _integers(low: int, high: int, size: Any, dtype: torch.dtype | None = None) -> Node:
