@@ -314,7 +314,7 @@ def _brief(error: Exception, names: Mapping[int, str], prefix: str) -> str:
             f"{source}: a size or a branch depends on values of a tensor, which are unknown when "
             "the graph is compiled; torch.where chooses between values"
         )
-    if any(file.endswith(TRANSFORMS) for file, _ in frames):
+    if any(file.endswith(TRANSFORMS) for file, _ in frames) or "TensorWrapper" in str(error):
         return f"{source}: torch.func's grad, vjp and Jacobians are not supported"
     unknown = re.search(r"<class '([^']+)'> in output, which is not a known type", str(error))
     if unknown:

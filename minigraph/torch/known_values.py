@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import is_fake
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
@@ -63,6 +64,8 @@ class KnownValues:
         return result
 
     def _of(self, x: torch.Tensor) -> torch.Tensor | None:
+        if is_functorch_wrapped_tensor(x):
+            return None
         value = self._values.get(x)
         if value is None and not is_fake(x) and not x.requires_grad:
             value = x

@@ -89,6 +89,7 @@ def normed(model, x):
         (lambda model, x: model.linear(x) @ x, "a and b must have same reduction dim"),
         (lambda model, x: model.linear(x.double()), "the tensors have dtypes float64 and"),
         (jacobian, r"refused_models.py:\d+: torch.func's grad, vjp"),
+        (lambda model, x: torch.func.grad(lambda y: model.linear(y).sum())(x), "torch.func's grad"),
         (loops, "unsupported operators: while_loop"),
         (makes_a_parameter, "`forward` adds linear.scale, which `__init__` must add"),
         (lambda model, x: (x, mg), r"the model returns a module, which torch.export does not know"),
