@@ -151,10 +151,10 @@ def _outputs(
     what: str, program: ExportedProgram, values: Sequence[Any], prefix: str
 ) -> Interpreted:
     results, changes = [], {}
+    producers = {node.name: node for node in program.graph.nodes}
     for spec, value in zip(program.graph_signature.output_specs, values, strict=True):
         name = getattr(spec.arg, "name", "")
-        producers = [node for node in program.graph.nodes if node.name == name]
-        where = f", {location(producers[0], prefix)}" if producers else ""
+        where = f", {location(producers[name], prefix)}" if name in producers else ""
         if spec.kind is OutputKind.BUFFER_MUTATION:
             changes[str(spec.target)] = value
         elif spec.kind is not OutputKind.USER_OUTPUT:
