@@ -217,8 +217,8 @@ def tensordot(x1: Operand, x2: Operand, axes: Annotated[Any, AXES] = 2) -> Node:
 def einsum(subscripts: str, *operands: Operand) -> Node:
     """Return the sum of products that `subscripts` describes, as "bij,bjk->bik".
 
-    `...` stands for axes that broadcast.  Operands are multiplied from left to right.  GraphError
-    for subscripts that do not fit, and for a letter that one operand has twice (a diagonal).
+    `...` stands for axes that broadcast, and a letter that one operand has twice for a diagonal.
+    Operands are multiplied from left to right.  GraphError for subscripts that do not fit.
 
     >>> cg.compile([], ops.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))()
     array([21., 43.])
@@ -227,10 +227,11 @@ def einsum(subscripts: str, *operands: Operand) -> Node:
     if len(terms) != len(operands):
         raise GraphError(f"{subscripts} takes {len(terms)} operands, not {len(operands)}")
     xs = promote(*operands)
-    labels = [_labels(term, x) for term, x in zip(terms, xs, strict=True)]
+    pairs = [_diagonal(x, _labels(term, x)) for term, x in zip(terms, xs, strict=True)]
+    xs, labels = tuple(x for x, _ in pairs), [term for _, term in pairs]
     dots: list[Label] = sorted({c for term in labels for c in term if isinstance(c, int)})
     if result is None:
-        letters = [c for term in labels for c in term if isinstance(c, str)]
+        letters = "".join(terms).replace(".", "")
         output = [*dots, *sorted(c for c in letters if letters.count(c) == 1)]
     else:
         before, ellipsis, after = result.partition("...")
@@ -269,9 +270,22 @@ def _labels(term: str, x: Node) -> list[Label]:
     named = len(before) + len(after)
     if named > x.ndim or (not dots and named < x.ndim):
         raise ShapeError(f'"{term}" does not fit shape {x.shape}')
-    if len(set(before + after)) < named:
-        raise GraphError(f'"{term}" has a letter twice; a diagonal is not a sum of products')
     return [*before, *range(named - x.ndim, 0), *after]
+
+
+def _diagonal(x: Node, term: list[Label]) -> tuple[Node, list[Label]]:
+    """Return x with one axis for each label, and its term."""
+    for c in [c for i, c in enumerate(term) if c in term[:i]]:
+        i = term.index(c)
+        j = term.index(c, i + 1)
+        n, m = x.shape[i], x.shape[j]
+        if n != m:
+            raise ShapeError(f"{c} is {n} and {m}; equal letters have equal sizes")
+        others = [a for a in range(x.ndim) if a not in (i, j)]
+        x = permute_dims(x, [*others, i, j])
+        x = reshape(x, (*x.shape[:-2], n * n))[..., :: n + 1]
+        term = [*(term[a] for a in others), c]
+    return x, term
 
 
 def _sum_over_others(x: Node, term: list[Label], used: Iterable[Label]) -> tuple[Node, list[Label]]:

@@ -130,6 +130,7 @@ einsum("bij->jb", x); einsum("bij->", x); einsum("ba", x[0]); einsum("i,j->ij", 
 einsum("i,i", v, v); einsum("bij,bij->b", x, y); einsum("bij,j,i->b", x, v, w)
 einsum("...j,j->...", x, v); einsum("...ij,...jk", x, a[:1]); einsum("i...->...", x)
 einsum("b...j, b...j -> b...", x, y); einsum("...,...->...", x, v); einsum("ij,jk->ik", i, i.T)
+einsum("ii", a[0, :3]); einsum("bii->b", a[:, :3]); einsum("ibi->bi", a[:, :2, :2])
 std(x); std(x, axis=(0, 2), correction=1, keepdims=True); std(i)
 any(x > 1.5, axis=1); any(b); any(e, axis=0)
 all(x > -1.9, axis=-1, keepdims=True); all(i); all(e); all(tie)
