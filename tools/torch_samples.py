@@ -289,7 +289,7 @@ def operators():
     for name, row in ROWS.items():
         library, _, overload = name.partition(".")
         if library == "aten":
-            subject = getattr(row, "__module__", "").rpartition(".")[2].replace("_", " ")
+            subject = getattr(row, "func", row).__module__.rpartition(".")[2].replace("_", " ")
             subjects.setdefault(subject, set()).add(overload.removesuffix(".default"))
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten)]
     overloads = [getattr(p, o) for p in packets if hasattr(p, "overloads") for o in p.overloads()]
