@@ -14,9 +14,9 @@ from minigraph.autotune.data import TrialData
 from minigraph.autotune.measurement import MEASURED, Measurement, ProblemTable
 from minigraph.cache.counters import tuning_counters
 
-# A candidate is not timed if its first run takes more than MAX_SLOWDOWN times the shortest first
-# run, and more than SCHEDULER_DELAY seconds: a shorter run may have waited for the scheduler's next
-# tick (4 ms).
+# A candidate is not timed if its first run, and a second one, take more than MAX_SLOWDOWN times the
+# shortest first run, and more than SCHEDULER_DELAY seconds: a shorter run may have waited for the
+# scheduler's next tick (4 ms), and a single longer one for other programs.
 MAX_SLOWDOWN, SCHEDULER_DELAY = 3.0, 6e-3
 GROUP_SECONDS = 0.5e-3  # shorter runs are timed in groups of this length
 LONG_RUN = 0.3  # seconds; if the checked run takes longer, it is the only sample
@@ -79,11 +79,18 @@ class Trial:
             self.error = self.error or "wrote outside its results and scratch"
         self.error = self.error or data.check_results(self.candidate)
 
-    def plan_rounds(self, best: float) -> None:
+    def plan_rounds(self, best: float, clock: Callable[[], float]) -> None:
         """Set the number of timed runs, given the shortest checked run of all candidates."""
         if self.error:
             return
-        too_slow = self.first_seconds > max(MAX_SLOWDOWN * best, SCHEDULER_DELAY)
+        limit = max(MAX_SLOWDOWN * best, SCHEDULER_DELAY)
+        if limit < self.first_seconds <= LONG_RUN:
+            self.time(clock)
+            if self.error:
+                return
+            self.first_seconds = self.shortest
+            self.samples.clear()
+        too_slow = self.first_seconds > limit
         if too_slow or self.first_seconds > LONG_RUN:
             self.samples.append(self.first_seconds)
             self.rounds = 0 if too_slow else 1
@@ -168,7 +175,7 @@ def measure(
             raise memory_error
         fastest = min((trial.first_seconds for trial in trials if not trial.error), default=0.0)
         for trial in trials:
-            trial.plan_rounds(fastest)
+            trial.plan_rounds(fastest, clock)
         for round_ in range(ROUNDS[1]):
             best: dict[Layouts, float] = {}
             for trial in trials:

@@ -226,8 +226,8 @@ def timed(clock, *times):
     return [(m.seconds, m.rounds, runner.runs) for m, runner in zip(measured, runners, strict=True)]
 
 
-def test_a_hopeless_candidate_is_run_once_wherever_it_stands(clock):
-    fast, slow = (pytest.approx(0.0045), 6, 7), (pytest.approx(0.014), 1, 1)
+def test_a_hopeless_candidate_is_run_twice_wherever_it_stands(clock):
+    fast, slow = (pytest.approx(0.0045), 6, 7), (pytest.approx(0.014), 1, 2)
     assert timed(clock, 0.0045, 0.014) == [fast, slow]
     assert timed(clock, 0.014, 0.0045) == [slow, fast]
 
@@ -238,13 +238,19 @@ def test_the_first_of_short_runs_makes_no_candidate_hopeless(clock):
     assert (known, seconds, rounds) == (pytest.approx(4e-5), pytest.approx(2e-5), 6)
 
 
+def test_a_pause_of_the_machine_makes_no_candidate_hopeless(clock):
+    paused = (0.02, *[0.002] * 1000)
+    _, (seconds, rounds, _) = timed(clock, 0.0045, paused)
+    assert (seconds, rounds) == (pytest.approx(0.002), 7)
+
+
 def test_a_candidate_is_timed_more_often_the_shorter_it_is(clock):
     (seconds, rounds, runs), *others = timed(clock, 2e-5, 0.0065, 0.025, 0.4)
     assert (seconds, rounds, runs) == (pytest.approx(2e-5), 7, 1 + 7 * 25)
     assert [r for _, r, _ in timed(clock, 0.0047, 0.0051)] == [6, 5]
     assert timed(clock, 0.1) == [(pytest.approx(0.1), 3, 4)]
     assert timed(clock, 0.4) == [(pytest.approx(0.4), 2, 2)]
-    assert [runs for *_, runs in others] == [1, 1, 1]
+    assert [runs for *_, runs in others] == [2, 2, 1]
 
 
 def test_a_candidate_is_timed_no_more_once_it_has_lost(clock):
