@@ -325,15 +325,15 @@ def _tensor_scatter(
 
 
 def _inserted(xs: Tensors, x: Node, position: Node | None = None) -> Tensors:
-    made = [*xs]
-    made.insert(len(xs) if position is None else integer(position), x)
-    return Tensors(made)
+    tensors = [*xs]
+    tensors.insert(len(xs) if position is None else integer(position), x)
+    return Tensors(tensors)
 
 
 def _without(xs: Tensors, position: Node | None = None) -> Tensors:
-    made = [*xs]
-    del made[-1 if position is None else integer(position)]
-    return Tensors(made)
+    tensors = [*xs]
+    del tensors[-1 if position is None else integer(position)]
+    return Tensors(tensors)
 
 
 rows(
