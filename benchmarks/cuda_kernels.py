@@ -67,7 +67,7 @@ class Library(Kernel):
 class Unopened:
     """A stand-in for a CUDA device: the attributes and methods that lowering uses."""
 
-    device, block, channels_last = "cuda:0", 1, True
+    device, blocks, channels_last = "cuda:0", (), True
 
     def __init__(self, values: Mapping[str, Any], processors: int) -> None:
         exactness = Exactness(values["precision"] == "tf32", values["graph_opt.fast_math"])
