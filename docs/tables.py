@@ -56,7 +56,12 @@ FILES = (
 )
 # The runs of each machine, as folders of results; the last run of a case counts.  Those of
 # processors lie below cpu/networks and cpu/expressions, and not every machine has both.
-MACHINES = {"Zen 5": ["zen5"], "Xeon": ["xeon", "xeon_unet_lstm"], "Zen 2": ["zen2"]}
+MACHINES = {
+    "Zen 5": ["zen5"],
+    "Zen 4": ["zen4", "zen4_unet_lstm"],
+    "Xeon": ["xeon", "xeon_unet_lstm"],
+    "Zen 2": ["zen2"],
+}
 GPUS = {
     "H200": ["resnet50_bfloat16", "alexnet_bfloat16", "gpt_bfloat16", "unet_bfloat16"],
     "H100": ["networks_bfloat16", "resnet50_bfloat16", "gpt_bfloat16", "unet_bfloat16"],
