@@ -18,6 +18,9 @@ needs_onednn = pytest.mark.skipif(NO_ONEDNN, reason="there is no oneDNN")
 needs_both = pytest.mark.skipif(
     NO_COMPILER or NO_ONEDNN, reason="there is no oneDNN or no C compiler"
 )
+needs_kernels = pytest.mark.skipif(
+    NO_COMPILER and NO_ONEDNN, reason="there is neither oneDNN nor a C compiler"
+)
 needs_bfloat16 = pytest.mark.skipif(
     NO_COMPILER or NO_BFLOAT16, reason="there is no AVX512_BF16 or AMX, no oneDNN or no C compiler"
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from needs import needs_compiler
+from needs import needs_compiler, needs_kernels
 from plans import assert_plan_is_sound, lowered, random_program, real
 
 import minigraph as mg
@@ -34,6 +34,7 @@ def test_plan_of_a_training_step_is_sound(device):
     assert program.arena_bytes < program.unplanned_bytes
 
 
+@needs_kernels
 def test_counts_of_steps_change_in_place_though_a_label_may_be_refused():
     layer, x = nn.Linear(4, 3), mg.input("x", (2, 4))
     labels = mg.input("labels", (2,), "int64")
@@ -64,6 +65,7 @@ def test_a_gradient_of_indices_that_were_checked_before_keeps_no_update_waiting(
     assert by_numpy in program.checks
 
 
+@needs_kernels
 def test_corrections_by_counts_keep_no_gradient_until_the_end():
     def arena_bytes(kind):
         net = nn.Sequential(*(nn.Linear(64, 64) for _ in range(12)))
@@ -75,6 +77,7 @@ def test_corrections_by_counts_keep_no_gradient_until_the_end():
     assert arena_bytes(optim.Adam) < arena_bytes(optim.SGD) + 3 * 64 * 64 * 4
 
 
+@needs_kernels
 def test_a_copy_is_said_to_be_made_where_its_value_is():
     x = mg.input("x", (4, 6))
     w = mg.Parameter(np.ones((6, 4), "float32"), "w")

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from needs import needs_kernels
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -122,6 +123,7 @@ def test_a_limit_out_of_reach_is_an_error_that_says_what_is_in_reach():
     assert re.search(text, str(caught.value))
 
 
+@needs_kernels
 def test_a_wrong_label_leaves_the_parameters_as_they_were():
     whole, *_ = trained(None, 3)
     limit = int(0.7 * whole.memory.arena_bytes)

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from at_once import in_threads
+from needs import needs_kernels
 from sized import real
 
 import minigraph as mg
@@ -68,6 +69,7 @@ def test_smaller_sizes_share_the_memory_of_the_largest():
     assert all(arena is kept[0] for arena in kept)
 
 
+@needs_kernels
 def test_other_sizes_take_what_is_expected_of_them_until_they_are_measured():
     x = mg.input("x", (None, 3, 16, 16))
     net = nn.Conv2d(3, 8, 3, padding=1)
@@ -86,6 +88,7 @@ def test_other_sizes_take_what_is_expected_of_them_until_they_are_measured():
     assert "measured" in origins()
 
 
+@needs_kernels
 def test_caches_hold_the_entries_of_all_sizes(tmp_path):
     x = mg.input("x", (None, 3, 16, 16))
     net = nn.Conv2d(3, 8, 3, padding=1)
