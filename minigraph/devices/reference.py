@@ -66,13 +66,13 @@ class Interpreter:
     ) -> list[Timing]:
         memory = {**self.memory, **external_memory(self.program, arrays)}
         timings = []
+        steps = self.program.steps
         # From the first step on that changes a parameter, a call must run to its end.
+        first_change = next((step for step in steps if step.changes_parameters), None)
         with ExitStack() as stack:
-            is_interruptible = True
-            for step in self.program.steps:
-                if is_interruptible and step.changes_parameters:
+            for step in steps:
+                if step is first_change:
                     stack.enter_context(signals_deferred())
-                    is_interruptible = False
                 check_outputs = observer(step, memory)
                 start = time.perf_counter()
                 self._run(step, memory)

@@ -151,8 +151,7 @@ class Windows(NamedTuple):
             y = self.flat().transposed_convolution(x, w, bias, [0, *extra], groups)
             return ops.squeeze(y, 2)
         if rank == 3:
-            y = self._transposed_convolution_of_volumes(x, w, extra, groups)
-            return y if bias is None else y + ops.reshape(bias, (-1, 1, 1, 1))
+            return _biased(self._transposed_convolution_of_volumes(x, w, extra, groups), bias)
         if rank != 2:
             raise GraphError(f"a transposed convolution of images with {rank} axes")
         borders, (stride, dilation) = self.padding, (tuple(self.stride), tuple(self.dilation))
@@ -167,7 +166,7 @@ class Windows(NamedTuple):
         starts = [max(a, 0) for a in before]
         y = ops.pad(y, [(0, 0), (0, 0), *widths])
         y = y[(..., *(slice(a, a + n) for a, n in zip(starts, sizes, strict=True)))]
-        return y if bias is None else y + ops.reshape(bias, (-1, 1, 1))
+        return _biased(y, bias)
 
     def _transposed_convolution_of_volumes(
         self, x: Node, w: Node, extra: Sequence[int], groups: int
@@ -189,6 +188,10 @@ class Windows(NamedTuple):
         ]
         total = functools.reduce(ops.add, spread)
         return total[:, :, max(start, 0) : total.shape[2] + min(end, 0)]
+
+
+def _biased(y: Node, bias: Node | None) -> Node:
+    return y if bias is None else y + ops.reshape(bias, (-1, *(1,) * (y.ndim - 2)))
 
 
 def _first_largest(taps: Node, axis: int) -> Node:

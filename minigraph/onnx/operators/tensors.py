@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -191,8 +192,13 @@ def _split(
     else:
         if sum(sizes) != x.shape[axis] or len(sizes) != outputs:
             raise ShapeError(f"{outputs} parts of {sizes} do not make {x.shape[axis]}")
-        offsets = [sum(sizes[:i]) for i in range(1, len(sizes))]
+        offsets = _offsets(sizes)
     return ops.split(x, offsets, axis)
+
+
+def _offsets(sizes: Sequence[int]) -> list[int]:
+    """Return the positions at which parts of these sizes begin, without that of the first."""
+    return [sum(sizes[:i]) for i in range(1, len(sizes))]
 
 
 @row("Slice")
@@ -359,8 +365,7 @@ def _split_to_sequence(
     if is_symbolic([n]):
         raise UndecidedSize(f"the number of parts depends on the size {n}")
     if split is not None and split.ndim:
-        sizes = integers(split) or []
-        offsets = [sum(sizes[:i]) for i in range(1, len(sizes))]
+        offsets = _offsets(integers(split) or [])
     else:
         offsets = [*range(0, n, 1 if split is None else integer(split))][1:]
     parts = ops.split(x, offsets, axis)
