@@ -43,10 +43,11 @@ def getitem(x: Tensor, index: Any) -> Node:
 
     index  ints, slices, `...` and None, which are known when the graph is built, and lists, arrays
            and expressions of integers, which choose elements: with their axes in place of those
-           that they index, or first if a slice, None or `...` stands between them
+           that they index, or first if a slice, None or `...` stands between them.  A list or array
+           of bool, a mask, stands for the indices of its True elements, one for each of its axes.
 
     An integer out of range is a ShapeError, or a GraphError at the call if its value is known only
-    then.  A mask of bool is not an index, because it chooses an unknown number of elements: use
+    then.  A computed mask is not an index, because it chooses an unknown number of elements: use
     `where`.
 
     >>> cg.compile([], ops.getitem([[1, 2], [3, 4]], (slice(None), [1, 0])))()
@@ -56,6 +57,7 @@ def getitem(x: Tensor, index: Any) -> Node:
     items = [_parse_item(i) for i in (index if isinstance(index, tuple) else (index,))]
     if not any(isinstance(item, Node) for item in items):
         return slicing.getitem(x, index)
+    items = _expand_masks(x, items)
     # NumPy treats an int beside index arrays as a 0-d array.
     items = [
         as_node(i if isinstance(i, SymbolicSize) else np.int64(i)) if isinstance(i, NUMBERS) else i
@@ -86,16 +88,41 @@ def _parse_item(item: Any) -> Any:
 
 
 def _index_expression(value: Any) -> Node:
-    """Return a list, array or expression of integers as an expression."""
+    """Return a list, array or expression of integers, or a mask with known values, as a node."""
     if not isinstance(value, Node):
         array = as_array(value)
         value = array if array.size or hasattr(value, "dtype") else array.astype(np.int64)
     indices = as_node(value)
     if kind(indices.dtype) == "b":
-        raise GraphError("a mask of bool chooses a number of elements that is not known; use where")
-    if kind(indices.dtype) not in "iu":
+        if not isinstance(indices.op, Constant):
+            raise GraphError(
+                "a computed mask chooses a number of elements that is not known; use where"
+            )
+    elif kind(indices.dtype) not in "iu":
         raise DTypeError(f"{INDEX_DESCRIPTION}, not of {indices.dtype.name}")
     return indices
+
+
+def _expand_masks(x: Node, items: Sequence[Any]) -> list[Any]:
+    """Return parts of an index of x with the indices of the True elements in place of masks."""
+    is_mask = [isinstance(item, Node) and kind(item.dtype) == "b" for item in items]
+    counts = [
+        0 if item is None or item is ... else item.ndim if mask else 1
+        for item, mask in zip(items, is_mask, strict=True)
+    ]
+    expanded: list[Any] = []
+    axis = 0
+    for item, mask, count in zip(items, is_mask, counts, strict=True):
+        if mask:
+            if item.shape != x.shape[axis : axis + count]:
+                raise ShapeError(
+                    f"a mask of shape {item.shape} does not fit axis {axis} of the array"
+                )
+            expanded.extend(map(as_node, item.op.value.nonzero()))
+        else:
+            expanded.append(item)
+        axis += x.ndim - sum(counts) if item is ... else count
+    return expanded
 
 
 def _merge_indexed_axes(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
@@ -134,7 +161,8 @@ def index_put(
 ) -> Node:
     """Return x with `values` at x[indices], or with them added there: `torch.index_put`.
 
-    indices     integers for the first axis, for the second ...; they broadcast against each other
+    indices     integers for the first axis, for the second ...; they broadcast against each other.
+                A mask with known values stands for the indices of its True elements.
     values      broadcast to the shape of x[indices]
     accumulate  add; else the last of several values for one element stays, and gets the gradient
 
@@ -143,6 +171,7 @@ def index_put(
     >>> cg.compile([], ops.index_put([0, 0, 0], [[0, 2]], [5, 7]))()
     array([5, 0, 7])
     """
+    indices = _expand_masks(x, indices)
     if len(indices) > x.ndim:
         raise ShapeError(f"{len(indices)} indices for {x.ndim} axes")
     rows, index = _merge_indexed_axes(x, 0, indices)

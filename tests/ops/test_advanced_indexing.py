@@ -36,6 +36,12 @@ INDICES = [
     ([0, 1], ..., None),
     (np.array([], int), slice(0, 2)),
     (np.array([1, 2], np.uint8), 3),
+    [True, False, True],
+    CUBE > 0,
+    (CUBE[..., 0] > 0, None, slice(1, 3)),
+    (..., CUBE[0] > 0),
+    (slice(None), [True, False, True, True], [1, 2, 3]),
+    np.zeros(3, bool),
 ]
 
 
@@ -69,6 +75,15 @@ def test_an_index_out_of_range_is_an_error_at_the_call(bad):
 
 
 # ---------------------------------------------------------------- updates
+
+
+def test_a_mask_stands_for_indices_of_updates():
+    mask = CUBE[0] > 0
+    y = ops.index_put(CUBE[0], [mask], np.arange(mask.sum()))
+    expected = CUBE[0].copy()
+    expected[mask] = np.arange(mask.sum())
+    np.testing.assert_array_equal(Graph((), (y,))()[0], expected, strict=True)
+
 
 ROWS = np.array([[0, 3, 1], [3, 3, 0]])
 X, SRC = real(3, 4, seed=2), real(2, 5, seed=3)
