@@ -150,6 +150,34 @@ class Twice(Op):
         return x + x
 
 
+class Narrows(Twice):
+    """An op whose meaning contradicts its shape rule, by a shape that broadcasts."""
+
+    def forward(self, x):
+        return x[:1]
+
+
+class Forgets(Twice):
+    """An op whose meaning returns nothing."""
+
+    def forward(self, x):
+        x + x
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [
+        (Narrows(), r"narrows: forward returned float32\[1\]; the op infers float32\[2\]"),
+        (Forgets(), r"forgets: forward returned object\[\]; the op infers float32\[2\]"),
+    ],
+)
+def test_an_op_that_contradicts_itself_is_an_error(op, error, level):
+    x = mg.input("x", (2,))
+    with pytest.raises(mg.GraphError, match=error):
+        mg.comp_graph(options={"graph_opt_level": level}).compile([x], op(x) + 1)(np.ones(2, "f"))
+
+
 def test_an_op_in_a_program_of_its_own_needs_shape_rule_and_meaning_alone():
     x = mg.input("x", (2,))
     y = Twice()(x)
