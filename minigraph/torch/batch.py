@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 import minigraph as mg
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, DType, Node
-from minigraph.torch.memory import CPU, array_of, check_supported
+from minigraph.torch.memory import CPU, array_of, as_real, check_supported
 from minigraph.torch.operators import DTYPES
 
 Size = Any  # a name or a torch.export.Dim
@@ -110,13 +110,14 @@ class Batches:
         return sizes.dynamic_shapes(module, self.example)
 
     def inputs(self) -> list[Node]:
-        """Return inputs of a graph."""
+        """Return inputs of a graph; those for complex tensors hold pairs."""
         nodes = []
         for i, item in enumerate(self._tensors):
-            shape: list[Any] = list(item.like.shape)
+            pairs = as_real(item.like)
+            shape: list[Any] = list(pairs.shape)
             for axis, size in (self._sizes[i] if self._sizes is not None else {}).items():
                 shape[axis] = size if isinstance(size, str) else size.__name__
-            nodes.append(mg.input(item.name, tuple(shape), DTYPES[item.like.dtype].name))
+            nodes.append(mg.input(item.name, tuple(shape), DTYPES[pairs.dtype].name))
         return nodes
 
     def arrays(self, batch: Sequence[Any], named: Mapping[str, Any]) -> list[Array]:
@@ -137,7 +138,7 @@ class Batches:
             has_size = has_type and (self._sizes is not None or x.shape == like.shape)
             if not (has_size and (x.is_cpu or x.device == self._device)):
                 self._refuse(item, x)
-            arrays.append(array_of(x))
+            arrays.append(array_of(as_real(x)))
         return arrays
 
     def _leaves(self, batch: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:

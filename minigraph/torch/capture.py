@@ -35,6 +35,7 @@ from minigraph.errors import GraphError, warn_once
 from minigraph.graph import here
 from minigraph.graph.location import Location
 from minigraph.platform import forks
+from minigraph.torch.complex_numbers import COMPLEX_ROWS, is_complex
 from minigraph.torch.functions import traced_gradients
 from minigraph.torch.operators import NESTED, ROWS
 from minigraph.torch.packed_sequences import packed_layers
@@ -48,6 +49,7 @@ LIBRARY_FOLDERS = (
 _LOCK = forks.reentrant_lock()  # tracing changes what all threads see of torch
 DATA_DEPENDENT = GuardOnDataDependentSymNode, DataDependentOutputException
 TRANSFORMS = os.path.join("_functorch", "eager_transforms.py")
+GETITEM = "_operator.getitem"
 ITEM = torch.ops.aten._local_scalar_dense.default
 WITH_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 
@@ -241,7 +243,7 @@ def decompositions(core: bool = False) -> dict[Any, Callable[..., Any]]:
     """
     table = {**(decomposition_table if core else {}), **torch.export.default_decompositions()}
     overloads = [op for op in table if isinstance(op, torch._ops.OpOverload)]
-    return {op: table[op] for op in overloads if name_of(op) not in ROWS}
+    return {op: table[op] for op in overloads if name_of(op) not in {**ROWS, **COMPLEX_ROWS}}
 
 
 def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
@@ -253,18 +255,23 @@ def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
     missing = [
         node
         for node, value in zip(calls, values, strict=True)
-        if name_of(node.target) not in (*ROWS, *NESTED)
-        or (node.target is ITEM and str(value) in sizes)
+        if not _has_row(node) or (node.target is ITEM and str(value) in sizes)
     ]
     if missing:
         first = {node.target: location(node, prefix) for node in reversed(missing)}
         counts = Counter(node.target for node in missing)
         listed = first_names([f"{op} ({n} {first[op]})" for op, n in counts.items()], 20)
-        is_complex = any(x.is_complex() for x in tensors)
-        hint = "; complex numbers are not supported" if is_complex else ""
+        hint = ""
+        if any(map(is_complex, missing)):
+            hint += "; of complex numbers, few operators are supported"
         if ITEM in counts:
             hint += "; .item() gives a size that is unknown when the graph is compiled"
         raise GraphError(f"{what}: unsupported operators: {listed}{hint}")
+
+
+def _has_row(node: torch.fx.Node) -> bool:
+    table = COMPLEX_ROWS if is_complex(node) else ROWS
+    return name_of(node.target) in (*table, *NESTED, GETITEM)
 
 
 def name_of(target: Any) -> str:

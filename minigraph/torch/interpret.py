@@ -17,10 +17,11 @@ from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import Node, constant, placeholders
 from minigraph.graph.location import Location, Within
 from minigraph.ops.custom_gradient import with_gradient
-from minigraph.torch import masked_selection
+from minigraph.torch import complex_numbers, masked_selection
 from minigraph.torch.capture import is_tensor, location, name_of
+from minigraph.torch.complex_numbers import COMPLEX_ROWS, Complex
 from minigraph.torch.masked_selection import MaskedSelection
-from minigraph.torch.memory import array_of
+from minigraph.torch.memory import array_of, as_real
 from minigraph.torch.operators import DTYPES, NESTED, PROMOTING, ROWS
 
 IGNORED_ARGUMENTS = {
@@ -79,6 +80,8 @@ def interpret(
             values[node] = next(tensor_inputs)
         else:
             values[node] = getattr(spec.arg, "value", None)
+        if is_tensor(node) and node.meta["val"].is_complex():
+            values[node] = complex_numbers.from_pairs(values[node])
     try:
         results = run(program.graph_module, values, prefix)
     except RowError as failure:
@@ -109,6 +112,8 @@ def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: s
         if node.op == "get_attr":
             value = operator.attrgetter(node.target)(graph)
             values[node] = value if isinstance(value, torch.fx.GraphModule) else as_constant(value)
+            if isinstance(value, torch.Tensor) and value.is_complex():
+                values[node] = complex_numbers.from_pairs(values[node])
         elif node.op == "output":
             return value_of(node.args[0], values)
         elif any(values[x] is None and is_tensor(x) for x in node.all_input_nodes):
@@ -155,6 +160,8 @@ def _outputs(
     for spec, value in zip(program.graph_signature.output_specs, values, strict=True):
         name = getattr(spec.arg, "name", "")
         where = f", {location(producers[name], prefix)}" if name in producers else ""
+        if spec.kind is OutputKind.BUFFER_MUTATION and isinstance(value, Complex):
+            raise GraphError(f"{what}: the model changes {spec.target}, which is complex{where}")
         if spec.kind is OutputKind.BUFFER_MUTATION:
             changes[str(spec.target)] = value
         elif spec.kind is not OutputKind.USER_OUTPUT:
@@ -169,6 +176,10 @@ def _outputs(
             )
         elif isinstance(value, MaskedSelection):
             raise GraphError(f"{what}: {masked_selection.UNKNOWN}{where}")
+        elif isinstance(value, Complex):
+            raise GraphError(
+                f"{what}: the model returns complex numbers{where}; return torch.view_as_real(...)"
+            )
         else:
             results.append(value)
     return Interpreted(pytree.tree_unflatten(results, program.call_spec.out_spec), changes)
@@ -180,6 +191,9 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     positional, keywords = _arguments(node)
     result = node.meta.get("val")
     args = [value_of(x, values) for x in positional]
+    options = {key: value_of(x, values) for key, x in keywords.items()}
+    if complex_numbers.is_complex(node) and name in COMPLEX_ROWS:
+        return _as_torch(COMPLEX_ROWS[name](*args, **options), result)
     if name not in ROWS:  # a function of sizes
         return node.target(*args)
     if name in OF_ONE_DTYPE:
@@ -188,7 +202,6 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
             raise DTypeError(f"the tensors have dtypes {' and '.join(map(str, dtypes))}; cast them")
     if name in PROMOTING:
         args = _promoted(node, args, result)
-    options = {key: value_of(x, values) for key, x in keywords.items()}
     if any(isinstance(x, MaskedSelection) for x in pytree.tree_leaves(args)):
         return _as_torch(masked_selection.compute(name, args, options), result)
     return _as_torch(ROWS[name](*args, **options), result)
@@ -204,15 +217,17 @@ def _as_torch(value: Any, like: Any) -> Any:
         return [_as_torch(x, y) for x, y in zip(value, like, strict=False)]
     if isinstance(value, MaskedSelection):
         return value.astype(DTYPES[like.dtype])
+    if isinstance(value, Complex):
+        return value.map(lambda part: _as_torch(part, like)) if like.is_complex() else value.real
     if not isinstance(value, Node) or not isinstance(like, torch.Tensor):
         return value
+    dtype = DTYPES[like.dtype.to_real()]
     if tuple(like.shape) == (0,):
-        return ops.zeros((0,), DTYPES[like.dtype])
+        return ops.zeros((0,), dtype)
     pairs = zip(value.shape, like.shape, strict=False)
     sizes = [(m, n) for m, n in pairs if isinstance(m, int) and isinstance(n, int)]
     if value.ndim != like.ndim or any(m != n for m, n in sizes):
         raise ShapeError(f"the result has shape {value.shape}, in torch {tuple(like.shape)}")
-    dtype = DTYPES[like.dtype]
     return value if value.dtype == dtype else ops.astype(value, dtype)
 
 
@@ -260,5 +275,5 @@ def _constant(what: str, program: ExportedProgram, name: str) -> Node:
 
 
 def as_constant(tensor: torch.Tensor) -> Node:
-    """Return a copy of a tensor's value as an expression."""
-    return constant(np.array(array_of(tensor.detach().cpu().contiguous())))
+    """Return a copy of a tensor's value as an expression; complex numbers as pairs."""
+    return constant(np.array(array_of(as_real(tensor.detach().cpu().contiguous()))))

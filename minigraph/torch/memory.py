@@ -113,14 +113,14 @@ class SharedParameters:
             return
         check_apart((self[tensor].name, tensor) for tensor in self._tensors)
         for i, tensor in enumerate(self._tensors):
-            same = tensor.shape == self[tensor].shape and tensor.is_contiguous()
+            same = _spec(tensor).shape == self[tensor].shape and tensor.is_contiguous()
             if not same or tensor.data_ptr() != self._addresses[i]:
                 self._move(self[tensor], tensor)
                 self._addresses[i] = tensor.data_ptr()
 
     def _move(self, parameter: Parameter, tensor: torch.Tensor) -> None:
         check_supported(tensor, parameter.name, self.device)
-        spec = Spec(tuple(tensor.shape), DTYPES[tensor.dtype])
+        spec = _spec(tensor)
         if spec != parameter.spec:
             error = ShapeError if spec.shape != parameter.shape else DTypeError
             raise error(
@@ -135,7 +135,7 @@ class SharedParameters:
         check_supported(tensor, name, self.device)
         state = _states.get(tensor)
         if state is None:
-            state = State(Spec(tuple(tensor.shape), DTYPES[tensor.dtype]))
+            state = State(_spec(tensor))
             _states[tensor] = state
         _share(state, tensor)
         return state
@@ -182,7 +182,7 @@ def check_supported(tensor: torch.Tensor, name: str, device: torch.device) -> No
         raise GraphError(f"{name} is a tensor of {tensor.layout}; only dense ones are supported")
     if tensor.device != device:
         raise DeviceError(f"{name} is on {tensor.device}, and the model on {device}")
-    if tensor.dtype not in DTYPES:
+    if tensor.dtype.to_real() not in DTYPES:
         raise DTypeError(f"{name} is of {tensor.dtype}, which is not supported")
 
 
@@ -217,6 +217,20 @@ def array_of(tensor: torch.Tensor) -> Array:
     return array
 
 
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of complex numbers as pairs along a last axis; other tensors as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def like(x: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of pairs as complex numbers if `tensor` is complex."""
+    return torch.view_as_complex(x) if tensor.is_complex() else x
+
+
+def _spec(tensor: torch.Tensor) -> Spec:
+    return Spec(tuple(as_real(tensor.detach()).shape), DTYPES[tensor.dtype.to_real()])
+
+
 def tensor_of(array: Array) -> torch.Tensor:
     """Return a tensor in the memory of an array."""
     if array.dtype == DTYPES[torch.bfloat16]:
@@ -242,4 +256,4 @@ def _memory(tensor: torch.Tensor) -> Array:
     plain = tensor.detach()
     if not plain.is_contiguous() or (plain.numel() and plain.data_ptr() % ALIGNMENT):
         tensor.data = plain = plain.clone(memory_format=torch.contiguous_format)
-    return array_of(plain)
+    return array_of(as_real(plain))

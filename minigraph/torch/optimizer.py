@@ -249,8 +249,10 @@ class _Slot:
         self._address = self.tensor.data_ptr()
 
     def _initial(self) -> torch.Tensor:
-        tensor = torch.empty(self._initial_value.shape, dtype=self._dtype, device=self.owner.device)
-        return tensor.copy_(torch.from_numpy(np.array(self._initial_value)))
+        shape, dtype = self._initial_value.shape, self._dtype.to_real()
+        tensor = torch.empty(shape, dtype=dtype, device=self.owner.device)
+        tensor.copy_(torch.from_numpy(np.array(self._initial_value)))
+        return torch.view_as_complex(tensor) if self._dtype.is_complex else tensor
 
     def _on_owner(self, value: Any) -> torch.Tensor:
         """Return a loaded value, which may be a number or of another dtype, as a tensor."""

@@ -13,6 +13,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Node, constant, limits
 from minigraph.onnx.operators.table import MICROSOFT, Row, row, rows
 from minigraph.onnx.values import integer, integers
+from minigraph.ops.fourier import fourier_transform
 
 
 @row("Gemm")
@@ -57,18 +58,11 @@ def _dft(
     halved = bool(inverse and onesided)  # x is one half of a real signal's spectrum
     n = 2 * (size - 1) if halved else size
     n = n if length is None else integer(length)
-    count = min(size, n // 2 + 1 if halved else n)
-    x = x[(*(slice(None),) * axis, slice(0, count))]
-    rows, columns = np.arange(count)[:, None], np.arange(n // 2 + 1 if onesided > inverse else n)
-    angle = (2 if inverse else -2) * np.pi / n * (rows * columns % n)
-    weight = np.where(halved & (rows > 0) & (2 * rows < n), 2, 1) / (n if inverse else 1)
-    cos, sin = (constant(f(angle) * weight, x.dtype) for f in (np.cos, np.sin))
-    real, *more = (ops.moveaxis(part, axis, -1) for part in ops.unstack(x, -1))
-    re, im = real @ cos, real @ sin
-    for imaginary in more:
-        re, im = re - imaginary @ sin, im + imaginary @ cos
-    parts = [re] if halved else [re, im]
-    return ops.stack([ops.moveaxis(part, -1, axis) for part in parts], -1)
+    parts = fourier_transform(
+        ops.unstack(x, -1), axis, n, inverse=bool(inverse), onesided=bool(onesided),
+        scale=1 / n if inverse else 1.0,
+    )  # fmt: skip
+    return ops.stack(parts, -1)
 
 
 @row("STFT")
