@@ -83,6 +83,7 @@ def training(device, dropout=0.0, **options):
     return mg.comp_graph(device, named).compile([x, labels], loss, updates=updates)
 
 
+SIDE = 4096  # of matrices whose product takes a GPU some time
 STEPS = 20  # of training, unless a test says otherwise
 
 

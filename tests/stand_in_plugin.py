@@ -67,6 +67,7 @@ def pytest_configure(config):
     config.add_cleanup(folder.cleanup)
     patch.setattr(cuda_device, "STEPS", 3)  # NumPy computes them
     patch.setattr(cuda_device, "BATCH", 2)
+    patch.setattr(cuda_device, "SIDE", 64)
     by_meaning(patch, Device(kept_folder(config, "cuda", Path(folder.name))))
 
 

@@ -82,12 +82,17 @@ class OnDevice:
             driver.synchronize(driver.compute)
 
 
+def names_that_run(request):
+    """Return the names of the cases that this process runs."""
+    specs = [getattr(item, "callspec", None) for item in request.session.items]
+    return {spec.params.get("name") for spec in specs if spec}
+
+
 @pytest.fixture(scope="module")
 def kernels(request):
     """Let launches run on the device; the kernels of all cases that run are compiled at once."""
     backend = importlib.import_module("minigraph.devices.cuda.device")
-    specs = [getattr(item, "callspec", None) for item in request.session.items]
-    run = {spec.params.get("name") for spec in specs if spec} | {"one block: sum"}
+    run = {*names_that_run(request), "one block: sum"}
     names = [name for name in generated.CASES if name in run]
     device = OnDevice(backend, [*generated.sources(names), *handwritten.SOURCES])
     with pytest.MonkeyPatch.context() as patch:
@@ -208,9 +213,10 @@ PLAIN = {"graph_opt_level": 1, "autotune": "off"}
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(request):
     """Let all kernels of the cases but cuDNN's be compiled at once, which is much faster."""
-    cheap = [n for n in CASES if "conv2d" not in n and "matmul" not in n]
+    run = names_that_run(request)
+    cheap = [n for n in CASES if n in run and "conv2d" not in n and "matmul" not in n]
     for graphs in (
         [expressions(name) for name in cheap],
         [gradients(name) for name in cheap if name in DIFFERENTIABLE],

@@ -2,6 +2,7 @@
 
 import gc
 
+import cuda_device
 import example_networks
 import numpy as np
 import pytest
@@ -56,12 +57,11 @@ def test_without_a_graph_the_numbers_are_the_same():
 
 
 @pytest.mark.parametrize("workers", [0, 4])
-def test_a_batch_stays_as_it_is_until_the_device_has_read_it(
-    workers,
-):
+def test_a_batch_stays_as_it_is_until_the_device_has_read_it(workers):
     """The device reads a batch long after the call, and the caller drops it at once."""
-    examples = np.random.default_rng(0).normal(size=(64, 1 << 20)).astype(np.float32)
-    x, slow = mg.input("x", (4, 1 << 20)), mg.Parameter(np.eye(4096, dtype=np.float32))
+    side = cuda_device.SIDE
+    examples = np.random.default_rng(0).normal(size=(64, 256 * side)).astype(np.float32)
+    x, slow = mg.input("x", (4, 256 * side)), mg.Parameter(np.eye(side, dtype=np.float32))
     power = slow
     for _ in range(8):
         power = power @ slow
