@@ -99,11 +99,11 @@ def expected(module, tensors):
             duplicate = copy.deepcopy(module)
             duplicate = duplicate.double() if wide else duplicate
             xs = [copied(x, wide) for x in tensors]
-            torch.manual_seed(1)
+            torch.default_generator.manual_seed(1)
             ys = tensors_of(duplicate(*xs))
             wrt = [x for x in (*xs, *duplicate.parameters()) if x.requires_grad]
             both.append(derivatives(ys, wrt))
-            torch.manual_seed(2)
+            torch.default_generator.manual_seed(2)
             repeated = tensors_of(copy.deepcopy(module)(*tensors)) if not wide else ys
             if not wide and not all(
                 torch.equal(x.nan_to_num(), y.nan_to_num())
@@ -155,7 +155,7 @@ def weights(shape, seed):
 
 def samples_of_op(op, dtype, limit):
     """Yield the samples of an op of PyTorch in a dtype."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     kind = getattr(torch, dtype)
     requires_grad = kind.is_floating_point and op.supports_autograd
     elementwise = isinstance(op, UnaryUfuncInfo | BinaryUfuncInfo)
@@ -175,7 +175,7 @@ def samples_of_module(info, dtype, limit):
     """Yield the samples of a layer of PyTorch in a dtype."""
     kind = getattr(torch, dtype)
     for training in (True, False) if info.train_and_eval_differ else (True,):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         samples = info.module_inputs_func(
             info, device="cpu", dtype=kind, requires_grad=True, training=training
         )

@@ -35,7 +35,7 @@ NAMES = [
     *("alexnet", "encoder", "gpt", "lstm", "mobilenetv2", "unet", "vit"),
     *("resnet of bottlenecks", "resnet of two convolutions a block"),
 ]
-SHORT = [("gpt", False), ("resnet of bottlenecks", True)]
+SHORT = [("gpt", False), ("unet", True)]
 CASES = [(name, dynamo) for name in NAMES for dynamo in (False, True)]
 CASES.remove(("alexnet", False))  # the older exporter has no such adaptive pooling
 
