@@ -292,6 +292,7 @@ def networks_of_examples(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
+@pytest.mark.long  # the site runs the page, too
 @pytest.mark.usefixtures("networks_of_examples")
 def test_the_answers_are_found_in_a_training_step():
     printed = run_program_of("docs/answers.md")
@@ -305,6 +306,7 @@ def test_the_answers_are_found_in_a_training_step():
     assert int(kernels["3"]) < int(kernels["2"]) / 2
 
 
+@pytest.mark.long  # the site runs the page, too
 @pytest.mark.usefixtures("networks_of_examples")
 def test_a_network_learns_ones_own_pictures(tmp_path, monkeypatch):
     for library in ("PIL", "sklearn"):
