@@ -100,11 +100,6 @@ def encoder():
 
 NETWORKS = {
     "cnn": (cnn, lambda: torch.randn(4, 3, 8, 8), (4,)),
-    "cnn, channels last": (
-        lambda: cnn().to(memory_format=torch.channels_last),
-        lambda: torch.randn(4, 3, 8, 8).to(memory_format=torch.channels_last),
-        (4,),
-    ),
     "cnn in evaluation": (lambda: cnn().eval(), lambda: torch.randn(4, 3, 8, 8), (4,)),
     "u-net": (
         lambda: nn.Sequential(
@@ -260,16 +255,6 @@ def test_a_row_that_takes_less_than_the_operator_runs_in_pytorch():
     x = torch.randn(1, 2, 66, 66)
     with pytest.warns(match=r"max_pool2d_with_indices.default \(1: its row does not compute all"):
         torch.testing.assert_close(compiled(function)(x), function(x))
-
-
-def test_a_pool_of_windows_that_no_kernel_has_is_computed():
-    model = nn.Sequential(nn.Conv2d(2, 4, 1), nn.MaxPool2d(2, dilation=2), nn.ReLU())
-    x = torch.randn(1, 2, 8, 8)
-    results = []
-    for function in (model, compiled(model)):
-        y = function(x)
-        results.append((y, *torch.autograd.grad(y.sum(), model.parameters())))
-    torch.testing.assert_close(*results)
 
 
 def test_python_between_two_graphs_runs():
