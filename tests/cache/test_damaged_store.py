@@ -96,6 +96,15 @@ def test_an_entry_with_a_malformed_environment_is_damaged(store, environment):
     assert store.verify() == [("a", "is damaged: its checksum is not that of its contents")]
 
 
+def test_another_schema_is_as_if_there_were_nothing(store, monkeypatch):
+    store.keep([entry("a")], newer)
+    change(store.path, "PRAGMA user_version = 9")
+    assert store.verify() == [("cache.db", "has schema 9; this version of minigraph reads 2")]
+    assert found(store, entry("a")) is None
+    assert store.keep([entry("b")], newer)
+    assert store.entries() == [entry("b")]
+
+
 @pytest.mark.filterwarnings("ignore:.*was damaged.*a new database replaces it")
 @pytest.mark.parametrize("ending", ["", "-wal"])
 @pytest.mark.parametrize("count", [100, long(1000)])
