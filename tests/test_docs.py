@@ -100,19 +100,11 @@ def test_the_first_screen_of_the_readme_says_the_time_and_the_memory_that_were_m
     assert " ".join(measured).split() == [*figures]
 
 
-def public(package):
-    """The functions and classes that a package offers, by name."""
-    values = {name: getattr(package, name) for name in vars(package) if name[0] != "_"}
-    return [
-        pytest.param(value, id=f"{package.__name__}.{name}")
-        for name, value in values.items()
-        if callable(value) and value.__module__.startswith(package.__name__)
-    ]
-
-
-@pytest.mark.parametrize("value", [*public(ops), *public(nn), *public(optim)])
-def test_every_op_layer_and_optimizer_has_an_example(value):
-    assert ">>> " in value.__doc__
+def test_every_op_layer_and_optimizer_has_an_example():
+    for package in (ops, nn, optim):
+        for name, value in vars(package).items():
+            ours = callable(value) and value.__module__.startswith(package.__name__)
+            assert name[0] == "_" or not ours or ">>> " in value.__doc__, name
 
 
 def run_program_of(name, options="autotune=off"):

@@ -85,23 +85,23 @@ def refuses(op, dtype):
     return False
 
 
-@pytest.mark.parametrize("name", [n for n, op in ELEMENTWISE.items() if not is_random(op)])
-def test_elementwise_infer_agrees_with_forward_for_every_dtype(name):
-    op = ELEMENTWISE[name]
-    for dtype in DTYPES:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elementwise_infer_agrees_with_forward(dtype):
+    for op in ELEMENTWISE.values():
+        if is_random(op):
+            continue
         if not accepts(op, dtype):
-            assert refuses(op, dtype), dtype
+            assert refuses(op, dtype), op
         else:
             xs = operands(op, dtype)
-            assert (op.infer(*specs(xs)),) == specs(forward(op, xs))
+            assert (op.infer(*specs(xs)),) == specs(forward(op, xs)), op
 
 
-@pytest.mark.parametrize("name", STRUCTURAL)
-def test_structural_infer_agrees_with_forward_for_every_float(name):
-    op, given = STRUCTURAL[name]
-    for dtype in FLOATS:
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_structural_infer_agrees_with_forward(dtype):
+    for name, (op, given) in STRUCTURAL.items():
         xs = [x.astype(dtype) if kind(x.dtype) == "f" else x for x in given]
-        assert as_tuple(op.infer(*specs(xs))) == specs(forward(op, xs))
+        assert as_tuple(op.infer(*specs(xs))) == specs(forward(op, xs)), name
 
 
 def test_samples_lie_on_both_sides_of_every_kink():
