@@ -51,11 +51,11 @@ def has_derivative(op, xs):
 
 
 SMOOTH = {name: sample for name, sample in SAMPLES.items() if has_derivative(*sample)}
-every_smooth_sample = pytest.mark.parametrize(("op", "xs"), SMOOTH.values(), ids=SMOOTH)
 LINE = np.linspace(0.0, 1, 2)
 
 
 def assert_differentiates(op, xs, order):
+    """Assert that the derivatives up to an order, each in a random direction, are right."""
     nodes = inputs_like(xs)
     floats = places_of_floats(xs)
     results = op.results(*nodes)
@@ -67,14 +67,14 @@ def assert_differentiates(op, xs, order):
         for i in floats:
             directions[i] = rng.normal(size=xs[i].shape)
         f, before = directional(f, wrt, [directions[i] for i in floats]), f
-    numeric = finite_difference(Graph(nodes, (before,)), xs, directions)
-    (analytic,) = Graph(nodes, (f,))(*xs)
-    np.testing.assert_allclose(analytic, numeric, rtol=1e-6, atol=1e-6)
+        numeric = finite_difference(Graph(nodes, (before,)), xs, directions)
+        (analytic,) = Graph(nodes, (f,))(*xs)
+        np.testing.assert_allclose(analytic, numeric, rtol=1e-6, atol=1e-6)
 
 
-@every_smooth_sample
-def test_grad_agrees_with_finite_differences(op, xs):
-    assert_differentiates(op, xs, order=1)
+@pytest.mark.parametrize(("op", "xs"), SMOOTH.values(), ids=SMOOTH)
+def test_first_and_second_derivatives_agree_with_finite_differences(op, xs):
+    assert_differentiates(op, xs, order=2)
 
 
 @pytest.mark.parametrize(
@@ -92,21 +92,15 @@ def test_grad_agrees_over_a_wide_range(op):
     assert_differentiates(op, [np.linspace(low, high, 400)], order=1)
 
 
-@every_smooth_sample
-def test_second_derivative_agrees_with_finite_differences(op, xs):
-    assert_differentiates(op, xs, order=2)
-
-
 PLACES_OF_ZEROS = [[], [0], [1, 2], [1, 5], [0, 2, 7], range(12)]
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("places", PLACES_OF_ZEROS, ids=str)
-def test_products_with_zeros_have_derivatives_of_every_order(places, axes, order):
+def test_products_with_zeros_have_derivatives_of_every_order(places, axes):
     x = real(3, 4)
     x.flat[list(places)] = 0
-    assert_differentiates(Prod(axes), [x], order)
+    assert_differentiates(Prod(axes), [x], 3)
 
 
 def test_the_derivative_of_a_product_divides_nothing():

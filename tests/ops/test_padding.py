@@ -16,7 +16,6 @@ MODES = {"reflect": "reflect", "edge": "edge", "replicate": "edge", "wrap": "wra
 MODES["circular"] = "wrap"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "bool"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("shape", "widths"),
@@ -29,13 +28,13 @@ MODES["circular"] = "wrap"
         ((3, 1), ((2, 0), (0, 0))),
     ],
 )
-def test_borders_are_numpys(mode, shape, widths, dtype):
+def test_borders_are_numpys(mode, shape, widths):
     values = np.random.default_rng(0).normal(size=shape) * 9
-    node = mg.input("x", shape, dtype)
-    x = values.astype(node.dtype)
-    (result,) = Graph((node,), (ops.pad(node, widths, mode=mode),))(x)
-    assert result.dtype == node.dtype
-    np.testing.assert_array_equal(result, np.pad(x, widths, MODES[mode]))
+    for dtype in ("float32", "float64", "bfloat16", "int8", "bool"):
+        node = mg.input("x", shape, dtype)
+        x = values.astype(node.dtype)
+        (result,) = Graph((node,), (ops.pad(node, widths, mode=mode),))(x)
+        np.testing.assert_array_equal(result, np.pad(x, widths, MODES[mode]), strict=True)
 
 
 @needs_compiler

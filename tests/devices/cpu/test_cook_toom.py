@@ -119,11 +119,11 @@ def drawn(seed):
     return whole(*rows.tolist())
 
 
-@pytest.mark.parametrize("matrix", [*MATRICES, *map(drawn, range(100))])
-def test_the_c_computes_what_the_matrix_says(matrix):
-    for rows in (matrix, transposed(matrix)):
-        x = fractions(len(rows[0]), seed=0)
-        assert run(rows, x) == times(rows, x)
+def test_the_c_computes_what_a_matrix_says():
+    for matrix in (*MATRICES, *map(drawn, range(100))):
+        for rows in (matrix, transposed(matrix)):
+            x = fractions(len(rows[0]), seed=0)
+            assert run(rows, x) == times(rows, x), matrix
 
 
 @every_correlation
