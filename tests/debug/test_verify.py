@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from needs import needs_compiler
 from residual_block import ResidualBlock
+from small_functions import real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -66,10 +67,6 @@ def halved(op, inputs):
 
 def compiled(device, level, *args, **kwargs):
     return mg.comp_graph(device, {"graph_opt_level": level}).compile(*args, **kwargs)
-
-
-def real(*size, seed=0):
-    return np.random.default_rng(seed).normal(size=size).astype(np.float32)
 
 
 def message(function, *args):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from heavy_nodes import real as float32
 from op_values import inputs_like
 from samples import integer, real
 
@@ -13,10 +14,6 @@ from minigraph.ops.indexing import TakeAlong
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 1e-30, 1e30, -3e38]
-
-
-def float32(*size, seed=0):
-    return real(*size, seed=seed).astype(np.float32)
 
 
 @pytest.mark.parametrize("value", SPECIAL)

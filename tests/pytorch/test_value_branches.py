@@ -6,11 +6,8 @@ torch = pytest.importorskip("torch")
 from image_programs import Net  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch_programs import floats  # noqa: E402
 from trained_pair import assert_learns  # noqa: E402
-
-
-def floats(*shape):
-    return torch.randn(shape, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("trains", [True, False])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import real
+from heavy_nodes import real as float32
 
 import minigraph as mg
 from minigraph import nn, ops
@@ -39,10 +39,6 @@ def assert_same_numbers(graph, inputs, outputs, xs, tolerance=0.0):
 
 def names(graph):
     return [node.op.name for node in graph if node.inputs and not isinstance(node.op, Item)]
-
-
-def float32(*size, seed=0):
-    return real(*size, seed=seed).astype(np.float32)
 
 
 def with_gradients(loss, wrt):
