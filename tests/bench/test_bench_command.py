@@ -17,7 +17,7 @@ from minigraph.devices.cpu import amx
 def out(tmp_path_factory):
     """The folder of a run of the command on its smallest case."""
     folder = tmp_path_factory.mktemp("bench") / "out"
-    arguments = "--quick --models mlp --levels 0,3 --peers none --repeats 3 --batch-size 4"
+    arguments = "--quick --models mlp --levels 3 --peers none --repeats 3 --batch-size 4"
     arguments += " --budget 1 --threads 1"
     assert cli.main(["bench", *arguments.split(), "--out", str(folder)]) == 0
     return folder
@@ -27,7 +27,7 @@ def test_a_run_keeps_every_sample_of_every_side(out):
     run = Results.read(out)
     assert list(run.cases) == ["mlp"]
     mlp = run.cases["mlp"]
-    assert list(mlp.sides) == ["level 0", "level 3"]
+    assert list(mlp.sides) == ["level 3"]
     for side in mlp.sides.values():
         assert len(side.seconds) == 3 and min(side.seconds) > 0
         assert not side.error and side.cold > 0 and side.warm is None
@@ -35,7 +35,7 @@ def test_a_run_keeps_every_sample_of_every_side(out):
         if sys.platform == "linux":
             assert side.peak > 1 << 20
     assert run.versions["minigraph"] == mg.__version__
-    assert run.options["quick"] and run.options["levels"] == [0, 3]
+    assert run.options["quick"] and run.options["levels"] == [3]
 
 
 def test_results_of_a_gpu_name_it(monkeypatch):

@@ -85,8 +85,7 @@ def test_a_batch_that_is_padded_too_far_needs_a_total_length():
     pair.same()
 
 
-@pytest.mark.parametrize("lengths", [[3, 0], [5, 2], [2, 3]])
-def test_lengths_that_pytorch_refuses_are_an_error(lengths):
+def test_lengths_that_pytorch_refuses_are_an_error():
     def forward(m, x, lengths):
         return pad_packed_sequence(m.rnn(pack_padded_sequence(x, lengths, True))[0], True, 0.0, 4)[
             0
@@ -96,6 +95,7 @@ def test_lengths_that_pytorch_refuses_are_an_error(lengths):
     x = torch.randn(2, 4, 4).double()
     pair = Pair(sgd, model, lambda: (x, torch.tensor([4, 2]), x[..., :3]), F.mse_loss)
     pair.train()
-    with pytest.raises(mg.GraphError, match="lengths must be at least 1"):
-        pair.step(x, torch.tensor(lengths), x[..., :3])
+    for lengths in ([3, 0], [5, 2], [2, 3]):
+        with pytest.raises(mg.GraphError, match="lengths must be at least 1"):
+            pair.step(x, torch.tensor(lengths), x[..., :3])
     pair.same()
