@@ -244,6 +244,7 @@ sys.addaudithook(hook)
 sys.setprofile(count)
 import minigraph
 sys.setprofile(None)
+import minigraph.data
 try:
     with open("/proc/self/maps") as file:
         maps = file.read()
