@@ -3,14 +3,12 @@
 What a file may lack is in `tests/wrong_calls/benchmark.txt`.
 """
 
-import json
 import runpy
 
 import numpy as np
 import pytest
-from bench_plans import planned
+from bench_plans import planned, scripted
 
-from minigraph import cli
 from minigraph.bench import worker
 from minigraph.bench.cases import case
 from minigraph.platform.records import decode
@@ -61,12 +59,8 @@ def test_it_is_measured_beside_pytorch_and_not_beside_libraries_with_fewer_layer
     }
 
 
-def test_a_run_has_the_name_of_the_file(file, capsys):
-    short = "--levels 3 --peers none --repeats 1 --budget 1 --batch-size 2 --threads 1"
-    asked = ["bench", "--quick", "--device", "cpu", "--models", str(file), *short.split(), "--json"]
-    assert cli.main(asked) == 0
-    (side,) = json.loads(capsys.readouterr().out)["cases"]["thin"]["sides"].values()
-    assert side["seconds"] and not side["error"]
+def test_a_run_has_the_name_of_the_file(file, run):
+    assert [*run({"level 3": scripted()}, str(file)).cases] == ["thin"]
 
 
 @pytest.fixture
