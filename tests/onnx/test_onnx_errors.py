@@ -1,10 +1,7 @@
 """What is no model of ONNX, or does not fit one, is one error that says so."""
 
-import random
-
 import numpy as np
 import pytest
-from long_runs import long
 from new_process import python
 
 import minigraph as mg
@@ -12,7 +9,7 @@ from minigraph.errors import install_command
 
 pytest.importorskip("onnx.defs")  # without the package, "onnx" is this folder
 from onnx import TensorProto, helper
-from written_models import NET, WEIGHTS, X, info, model
+from written_models import X, info, model
 
 
 def test_all_operators_that_are_missing_are_named_at_once_with_counts():
@@ -111,37 +108,6 @@ def test_what_is_no_model_is_an_error_of_one_line(proto, text):
         mg.onnx.load(proto)
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def damaged(data, rng):
-    """Return a model's bytes, some of which are others, missing or new."""
-    made = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 8))):
-        at, how = rng.randrange(len(made)), rng.random()
-        if how < 0.7:
-            made[at] = rng.randrange(256)
-        elif how < 0.85:
-            del made[at : at + rng.choice((1, 8))]
-        else:
-            made[at:at] = rng.randbytes(rng.choice((1, 4)))
-    return bytes(made)
-
-
-@pytest.mark.parametrize("count", [300, long(5000)])
-def test_a_damaged_file_is_read_or_is_an_error_of_one_line(tmp_path, count):
-    rng = random.Random(0)
-    nodes = [*NET, "z = Softmax(y)", "s = Shape(z)"]
-    old, new = (model(nodes, [info("x", ["n", 3])], opset=n, **WEIGHTS) for n in (11, 21))
-    data = old.SerializeToString(), new.SerializeToString()
-    path, read = tmp_path / "net.onnx", 0
-    for _ in range(count):
-        path.write_bytes(damaged(rng.choice(data), rng))
-        try:
-            mg.onnx.load(path)
-            read += 1
-        except mg.GraphError as error:
-            assert "\n" not in str(error)
-    assert 0 < read < count
 
 
 def test_without_the_package_onnx_one_line_says_what_to_install(tmp_path):
