@@ -96,7 +96,7 @@ def test_compiling_changes_no_parameter(cg):
 
 
 @pytest.mark.parametrize("name", ["cuda", "cuda:0", "cuda:1"])
-def test_cuda_is_a_device_error_where_there_is_none(device, name):
+def test_cuda_is_a_device_error_where_there_is_none(name):
     with pytest.raises(mg.DeviceError, match="CUDA") as error:
         mg.comp_graph(name)
     assert name in str(error.value)
