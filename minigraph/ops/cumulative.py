@@ -16,12 +16,12 @@ from minigraph.ops.joining import moveaxis
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Sum
 from minigraph.ops.scan import scan
-from minigraph.ops.shape import normalize_axis, reshape
+from minigraph.ops.shape import Alike, normalize_axis, reshape
 from minigraph.ops.slicing import Pad, getitem
 from minigraph.symbolic import positive_part
 
 
-class CumulativeSum(Op):
+class CumulativeSum(Alike):
     """The sum of each element and all before it along `axis`; floats are added up in float64.
 
     reverse  whether sums are of each element and all after it
@@ -29,9 +29,6 @@ class CumulativeSum(Op):
 
     axis: int
     reverse: bool = False
-
-    def infer(self, x: Spec) -> Spec:
-        return x
 
     def forward(self, x: Array) -> Array:
         wide = x.astype(np.float64) if kind(x.dtype) == "f" else x
@@ -44,13 +41,10 @@ class CumulativeSum(Op):
         return (CumulativeSum(self.axis, not self.reverse)(dy),)
 
 
-class CumulativeProduct(Op):
+class CumulativeProduct(Alike):
     """The product of each element and all before it along `axis`; of floats, in float64."""
 
     axis: int
-
-    def infer(self, x: Spec) -> Spec:
-        return x
 
     def forward(self, x: Array) -> Array:
         wide = x.astype(np.float64) if kind(x.dtype) == "f" else x

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minigraph.graph import Array, Graph, GraphOp, Node, Shape, Spec, dependents, placeholders
+from minigraph.graph import Graph, GraphOp, Node, dependents, placeholders
+from minigraph.ops.shape import Identity
 
 
-class GradientRule(GraphOp, eq=False):
+class GradientRule(GraphOp, Identity, eq=False):
     """y, whose gradients follow a rule that has a graph; the inputs are y, each x, and others."""
-
-    is_view = True
-    keeps_order = True
-
-    def infer(self, y: Spec, *xs: Spec) -> Spec:
-        return y
-
-    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
-        return tuple(range(len(x)))
 
 
 class WithGradient(GradientRule, eq=False):
@@ -25,9 +17,6 @@ class WithGradient(GradientRule, eq=False):
 
     graph  computes the gradient of each x from the gradient of y and the residuals
     """
-
-    def forward(self, y: Array, *xs: Array) -> Array:
-        return y
 
     def grad(self, dy: Node, result: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         count = len(self.graph.outputs)

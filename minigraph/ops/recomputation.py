@@ -4,34 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minigraph.graph import (
-    Array,
-    Graph,
-    Node,
-    Op,
-    Shape,
-    Spec,
-    VectorJacobian,
-    placeholders,
-)
+from minigraph.graph import Graph, Node, VectorJacobian, placeholders
 from minigraph.ops.custom_gradient import GradientRule
 from minigraph.ops.elementwise import kind
+from minigraph.ops.shape import Identity
 
 
-class After(Op):
+class After(Identity):
     """x, after another value was computed: passes do not merge what is computed from x again."""
-
-    is_view = True
-    keeps_order = True
-
-    def infer(self, x: Spec, value: Spec) -> Spec:
-        return x
-
-    def forward(self, x: Array, *value: Array) -> Array:
-        return x
-
-    def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
-        return tuple(range(len(x)))
 
     def grad(self, dy: Node, y: Node, x: Node, value: Node) -> tuple[Node, None]:
         return dy, None
@@ -44,9 +24,6 @@ class Recomputed(GradientRule, eq=False):
     """
 
     recomputes = True
-
-    def forward(self, y: Array, *xs: Array) -> Array:
-        return y
 
     def differentiate(
         self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]

@@ -100,20 +100,28 @@ class BroadcastTo(Op):
         return (None,) * lead + tuple(None if n == 1 else i for i, n in enumerate(x))
 
 
-class StopGradient(Op):
-    """x, which `mg.grad` treats as a constant."""
+class Alike(Op):
+    """An op whose result has the shape and dtype of its first input."""
+
+    def infer(self, x: Spec, *others: Spec) -> Spec:
+        return x
+
+
+class Identity(Alike):
+    """An op whose result is its first input."""
 
     is_view = True
     keeps_order = True
 
-    def infer(self, x: Spec) -> Spec:
-        return x
-
-    def forward(self, x: Array) -> Array:
+    def forward(self, x: Array, *others: Array) -> Array:
         return x
 
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
         return tuple(range(len(x)))
+
+
+class StopGradient(Identity):
+    """x, which `mg.grad` treats as a constant."""
 
     grad = zero_gradient
 

@@ -23,7 +23,7 @@ from minigraph.graph import (
     UndecidedSize,
     builder,
 )
-from minigraph.ops.shape import Ints, normalize_axes, reshape
+from minigraph.ops.shape import Alike, Ints, normalize_axes, reshape
 from minigraph.symbolic import positive_part, same_shape
 
 
@@ -73,15 +73,12 @@ class Slice(Windowed):
         return (Pad(self.start, high, tuple(t - 1 for t in self.step))(dy),)
 
 
-class Flip(Op):
+class Flip(Alike):
     """x with the elements along `axes` in reverse order."""
 
     axes: Ints
 
     is_view = True
-
-    def infer(self, x: Spec) -> Spec:
-        return x
 
     def forward(self, x: Array) -> Array:
         return np.flip(x, self.axes)

@@ -6,22 +6,19 @@ import numpy as np
 
 from minigraph.arguments import Axis
 from minigraph.errors import ShapeError
-from minigraph.graph import Composed, Node, Spec, Tensor, builder
+from minigraph.graph import Composed, Node, Tensor, builder
 from minigraph.ops import comparison
 from minigraph.ops.comparison import Maximum
 from minigraph.ops.elementwise import FloatTensor, widen
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.reduction import Max, Sum
-from minigraph.ops.shape import normalize_axis, stop_gradient
+from minigraph.ops.shape import Alike, normalize_axis, stop_gradient
 
 
-class AlongAxis(Composed):
-    """A function of the vectors along an axis; the result is like x."""
+class AlongAxis(Composed, Alike):
+    """A function of the vectors along an axis."""
 
     axis: int
-
-    def infer(self, x: Spec) -> Spec:
-        return x
 
 
 class Softmax(AlongAxis):
