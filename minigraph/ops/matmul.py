@@ -117,7 +117,7 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Node:
 
 # ---------------------------------------------------------------- sums over other axes
 
-# An axis of an operand: a letter, or a negative index among the axes of the ellipsis.
+# An axis of an operand: a letter, or an integer, in `einsum` among the axes of the ellipsis.
 Label = str | int
 
 
@@ -202,15 +202,10 @@ def tensordot(x1: Operand, x2: Operand, axes: Annotated[Any, AXES] = 2) -> Node:
     unique = len(set(left)) == len(left) and len(set(right)) == len(right)
     if not unique or [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
         raise ShapeError(f"axes {axes} of shapes {x1.shape} and {x2.shape} do not pair")
-    row_axes = [a for a in range(x1.ndim) if a not in left]
-    column_axes = [b for b in range(x2.ndim) if b not in right]
-    count = math.prod(x1.shape[a] for a in left)
-    rows, columns = [x1.shape[a] for a in row_axes], [x2.shape[b] for b in column_axes]
-    product = matmul(
-        reshape(permute_dims(x1, row_axes + left), (math.prod(rows), count)),
-        reshape(permute_dims(x2, right + column_axes), (count, math.prod(columns))),
-    )
-    return reshape(product, (*rows, *columns))
+    x1_labels: list[Label] = [*range(x1.ndim)]
+    x2_labels: list[Label] = [left[right.index(b)] if b in right else ~b for b in range(x2.ndim)]
+    sizes = dict(zip([*x1_labels, *x2_labels], x1.shape + x2.shape, strict=True))
+    return _product(x1, x1_labels, x2, x2_labels, set(sizes).difference(left), sizes)[0]
 
 
 @builder
