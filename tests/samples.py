@@ -38,10 +38,9 @@ from minigraph.ops.batch_norm import (
     BatchNormRelu,
     BatchNormReluBackward,
 )
-from minigraph.ops.custom_gradient import WithGradient
+from minigraph.ops.custom_gradient import After, Recomputed, WithGradient
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul, Vecdot
-from minigraph.ops.recomputation import After, Recomputed
 from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
 

@@ -27,13 +27,12 @@ from minigraph.ops import (
 )
 from minigraph.ops.batch_norm import BatchNormInference
 from minigraph.ops.cumulative import CumulativeSum
-from minigraph.ops.custom_gradient import WithGradient
+from minigraph.ops.custom_gradient import After, Recomputed, WithGradient
 from minigraph.ops.elementwise import kind
 from minigraph.ops.joining import Concat
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.ordering import Argsort
-from minigraph.ops.recomputation import After, Recomputed
 from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
 from minigraph.symbolic import is_integer, is_symbolic, same_shape

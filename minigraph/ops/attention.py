@@ -13,11 +13,11 @@ from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, Operand, Tensor, builder
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import lower_triangle
+from minigraph.ops.custom_gradient import recomputed
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.joining import concat
 from minigraph.ops.matmul import matmul
 from minigraph.ops.random import dropout
-from minigraph.ops.recomputation import recomputed
 from minigraph.ops.shape import permute_dims
 from minigraph.ops.softmax import Softmax
 

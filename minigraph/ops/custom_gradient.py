@@ -1,10 +1,11 @@
-"""A value with a custom gradient, like a custom vector-Jacobian product in JAX."""
+"""Values with gradients of their own: given expressions, or recomputed intermediate results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minigraph.graph import Graph, GraphOp, Node, dependents, placeholders
+from minigraph.graph import Graph, GraphOp, Node, VectorJacobian, dependents, placeholders
+from minigraph.ops.elementwise import kind
 from minigraph.ops.shape import Identity
 
 
@@ -14,6 +15,8 @@ class GradientRule(GraphOp, Identity, eq=False):
 
 class WithGradient(GradientRule, eq=False):
     """y, whose gradients `graph` computes; the inputs are y, each x, and residuals.
+
+    It is like a custom vector-Jacobian product in JAX.
 
     graph  computes the gradient of each x from the gradient of y and the residuals
     """
@@ -34,3 +37,42 @@ def with_gradient(y: Node, dy: Node, xs: Sequence[Node], dxs: Sequence[Node]) ->
     replacements = dict(zip((dy, *residuals), inputs, strict=True))
     graph = Graph(inputs, Graph((), tuple(dxs)).replace_nodes(replacements).outputs)
     return WithGradient(graph)(y, *xs, *residuals)
+
+
+class After(Identity):
+    """x, after another value was computed: passes do not merge what is computed from x again."""
+
+    def grad(self, dy: Node, y: Node, x: Node, value: Node) -> tuple[Node, None]:
+        return dy, None
+
+
+class Recomputed(GradientRule, eq=False):
+    """y, which `graph` computes from each x, and computes again for their gradients.
+
+    Chen et al., "Training deep nets with sublinear memory cost" (2016)
+    """
+
+    recomputes = True
+
+    def differentiate(
+        self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
+    ) -> list[Node | None]:
+        (dy,) = dys
+        assert dy is not None
+        again = [After()(x, dy) for x in xs[1:]]
+        outputs = self.graph.replace_nodes(dict(zip(self.graph.inputs, again, strict=True))).outputs
+        floats = [i for i, x in enumerate(again) if kind(x.dtype) == "f"]
+        grads: list[Node | None] = [None] * len(xs)
+        for i, dx in zip(floats, vjp(outputs, [dy], [again[i] for i in floats]), strict=True):
+            grads[i + 1] = dx
+        return grads
+
+
+def recomputed(y: Node, xs: Sequence[Node]) -> Node:
+    """Return y, whose gradients compute it again from `xs`, which stay in memory until then.
+
+    Of all that is computed, y depends on `xs` only.
+    """
+    inputs = placeholders([x.spec for x in xs])
+    graph = Graph((), (y,)).replace_nodes(dict(zip(xs, inputs, strict=True)))
+    return Recomputed(Graph(inputs, graph.outputs))(y, *xs)

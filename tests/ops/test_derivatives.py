@@ -9,9 +9,8 @@ from samples import LOOPS, SAMPLES, real
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph, Op
-from minigraph.ops.custom_gradient import WithGradient
+from minigraph.ops.custom_gradient import Recomputed, WithGradient
 from minigraph.ops.elementwise import Elementwise
-from minigraph.ops.recomputation import Recomputed
 from minigraph.ops.reduction import Prod
 from minigraph.ops.shape import StopGradient
 

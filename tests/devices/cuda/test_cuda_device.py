@@ -22,9 +22,8 @@ from samples import LOOPS, SAMPLES
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
-from minigraph.ops.custom_gradient import WithGradient
+from minigraph.ops.custom_gradient import Recomputed, WithGradient
 from minigraph.ops.elementwise import Astype, kind
-from minigraph.ops.recomputation import Recomputed
 from minigraph.ops.shape import StopGradient
 
 pytestmark = pytest.mark.cuda
