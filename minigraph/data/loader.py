@@ -13,21 +13,23 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
+from minigraph import options
 from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked, instance_of
 from minigraph.compiler.trace import DEVICE
-from minigraph.data.collation import collate_examples
+from minigraph.data.collation import collate_examples, rebuild
 from minigraph.data.dataset import Dataset, InMemory
 from minigraph.data.source import SOURCE, Columns, Stream, optional_generator
-from minigraph.data.upload import uploader
+from minigraph.devices.factory import open_backend
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import GraphError
+from minigraph.graph import DTYPES, Array
 from minigraph.platform import forks
 
 S = TypeVar("S", list[int], range)
@@ -159,7 +161,7 @@ class DataLoader:
         start, process = time.perf_counter(), os.getpid()
         waiting = 0.0
         batches = self._threaded(epoch) if self.workers else self._inline(epoch)
-        upload = uploader(self.device) if self.device else None
+        upload = _uploader(self.device) if self.device else None
         if upload:
             batches = _ahead(batches, upload)
         with contextlib.closing(batches):
@@ -280,6 +282,28 @@ def _ahead(batches: Generator[_Batch], upload: Callable[[Any], Any]) -> Generato
         while (batch := future.result()) is not None:
             future = thread.submit(uploaded)
             yield batch
+
+
+def _uploader(device: str) -> Callable[[Any], Any] | None:
+    """Return a function that copies the arrays of a batch to a device.
+
+    It returns tuples, lists and dicts like those of the batch.  Texts and objects stay as they are.
+    None if the device uses the host's memory.
+    """
+    upload = open_backend(device, options.resolve({})).uploader()
+    return upload and (lambda batch: _uploaded(batch, upload))
+
+
+def _uploaded(batch: Any, upload: Callable[[Array], Array]) -> Any:
+    match batch:
+        case np.ndarray() if batch.dtype in DTYPES:
+            return upload(batch)
+        case list():
+            return [_uploaded(part, upload) for part in batch]
+        case Mapping() | tuple():
+            items = batch.items() if isinstance(batch, Mapping) else enumerate(batch)
+            return rebuild(batch, {key: _uploaded(part, upload) for key, part in items})
+    return batch
 
 
 @dataclass(eq=False)

@@ -160,7 +160,7 @@ def test_a_child_cannot_go_on_with_the_epoch_of_its_parent():
 
 def test_a_child_that_is_forked_while_a_thread_reads_ahead_is_told_to_begin_anew(monkeypatch):
     """As with the batches of device="cuda"."""
-    monkeypatch.setattr(loader, "uploader", lambda device: lambda batch: batch)
+    monkeypatch.setattr(loader, "_uploader", lambda device: lambda batch: batch)
     reading, forked = threading.Event(), threading.Event()
 
     def read(example, rng):
