@@ -28,10 +28,13 @@ from minigraph.graph import (
     Parameter,
     compute,
 )
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.elementwise import Elementwise
 
 # Noise amplitude, in ulps; both signs, so that a zero with rounding errors gets both signs too.
 AMPLITUDES = (3, -3, 8, -8)
+# Ops that Winograd's algorithm computes: it may round a sum of zeros to a small number.
+ROUNDS_ZEROS = (Conv2d, Conv2dBackwardData, Conv2dBackwardWeights)
 OVERFLOWS = 8  # more runs where numbers overflow
 MARGIN = 30  # few runs may underestimate the differences by this factor
 
@@ -171,7 +174,7 @@ class _Blur:
                 wide = np.where(large & (noise > 0), wide * np.inf, wide)
         if len(place.inputs) > 1 and not isinstance(op, Elementwise):
             # The error of a sum of products is that of its largest terms, and may not cancel.
-            exact = (wide == 0) & (not op.rounds_zeros)
+            exact = (wide == 0) & (not isinstance(op, ROUNDS_ZEROS))
             size = np.where(exact, 0, size.max(initial=0, where=finite))
             noise = noise + self.rng.uniform(-1, 1)
         off = wide + self.amplitude * float(info.eps) * size * noise
@@ -184,7 +187,7 @@ def _moved(value: Array, place: Place) -> Array:
     That is so for extrema, choices and gathers, and a graph may compare their results with their
     inputs.  A sum is rounded even where it equals its larger operand.
     """
-    if place.node.op.rounds_zeros:
+    if isinstance(place.node.op, ROUNDS_ZEROS):
         return np.zeros(value.shape, bool)
     size = np.abs(value)
     arrays = [np.abs(x) for x in place.inputs if not isinstance(x, tuple)]

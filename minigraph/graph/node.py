@@ -45,7 +45,6 @@ class Op:
     keeps_order: ClassVar[bool] = False  # the elements stay in row-major order
     composed: ClassVar[bool] = False  # one generated kernel can compute the ops of `expand`
     recomputes: ClassVar[bool] = False  # its gradients are added at once, to keep few in memory
-    rounds_zeros: ClassVar[bool] = False  # a kernel may round a sum of zeros to a small number
     example: ClassVar[tuple[str, str]] = ("", "")  # arguments of the function, and its result
     registry: ClassVar[dict[str, type[Op]]] = {}
 

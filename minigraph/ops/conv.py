@@ -30,8 +30,6 @@ from minigraph.symbolic import assuming_large
 class Conv2d(Op):
     """Sum over the window and the channels of a group of x times w, plus bias [k] if given."""
 
-    rounds_zeros = True  # by Winograd's algorithm
-
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
@@ -101,8 +99,6 @@ class Conv2d(Op):
 class Conv2dBackwardData(Op):
     """The gradient of `conv` for its input, which has `shape`, from dy and w."""
 
-    rounds_zeros = True  # by Winograd's algorithm
-
     conv: Conv2d
     shape: Shape
 
@@ -128,8 +124,6 @@ class Conv2dBackwardData(Op):
 
 class Conv2dBackwardWeights(Op):
     """The gradient of `conv` for its weights, which have `shape`, from dy and x."""
-
-    rounds_zeros = True  # by Winograd's algorithm
 
     conv: Conv2d
     shape: Shape
