@@ -66,7 +66,6 @@ from minigraph.graph.spec import (
     aligned_empty,
     as_array,
     as_dtype,
-    as_sizes,
     can_cast,
     cast,
     limits,

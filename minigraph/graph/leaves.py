@@ -10,7 +10,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from minigraph.arguments import Kind, Name, Signature, checked, instance_of
+from minigraph.arguments import Kind, Name, Signature, checked, instance_of, sizes
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph.location import Location, here, is_recursive_call
 from minigraph.graph.node import Node, Op
@@ -24,7 +24,6 @@ from minigraph.graph.spec import (
     Spec,
     as_array,
     as_dtype,
-    as_sizes,
     cast,
 )
 from minigraph.graph.state import State, run_exclusively
@@ -263,8 +262,8 @@ def _restored(
 
 def _input_sizes(shape: Any) -> Shape:
     if isinstance(shape, tuple | list):
-        return as_sizes([_input_size(axis, n) for axis, n in enumerate(shape)])
-    return as_sizes((_input_size(0, shape),) if isinstance(shape, str) else shape)
+        return sizes([_input_size(axis, n) for axis, n in enumerate(shape)])
+    return sizes((_input_size(0, shape),) if isinstance(shape, str) else shape)
 
 
 def _input_size(axis: int, n: Any) -> Any:

@@ -172,7 +172,8 @@ class Spec:
     def __post_init__(self) -> None:
         count = math.prod(self.shape)
         object.__setattr__(self, "size", count)
-        _check_axes(len(self.shape))
+        if len(self.shape) > MAX_AXES:
+            raise ShapeError(f"an array has at most {MAX_AXES} axes, not {len(self.shape)}")
         if isinstance(count, SymbolicSize):
             return
         if min(self.shape, default=0) < 0:
@@ -205,24 +206,12 @@ def _name(dtype: DType) -> str:
     return dtype.name
 
 
-def as_sizes(shape: Any, minimum: int = 0) -> Shape:
-    """Return a size or a sequence of sizes as a tuple; raise an error for anything else."""
-    result = sizes(shape, minimum)
-    _check_axes(len(result))
-    return result
-
-
 def sizes_around(shape: Shape, axis: int) -> tuple[int, int, int]:
     """Return the products of the sizes before, along and after an axis >= 0."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
-def _check_axes(count: int) -> None:
-    if count > MAX_AXES:
-        raise ShapeError(f"an array has at most {MAX_AXES} axes, not {count}")
-
-
-Sizes = Annotated[Any, Kind("an integer >= 0 or a sequence of them", as_sizes, ShapeError)]
+Sizes = Annotated[Any, Kind("an integer >= 0 or a sequence of them", sizes, ShapeError)]
 
 
 ALIGNMENT = 64  # bytes: alignment of arrays for vector instructions

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import Integers, Kind, short_repr
+from minigraph.arguments import Integers, Kind, short_repr, sizes
 from minigraph.errors import ShapeError
 from minigraph.graph import (
     Array,
@@ -17,7 +17,6 @@ from minigraph.graph import (
     Sizes,
     Spec,
     Tensor,
-    as_sizes,
     builder,
     gradients,
     zero_gradient,
@@ -153,9 +152,7 @@ def normalize_axes(axes: Ints | None, ndim: int) -> Ints:
     return tuple(counted)
 
 
-PARTIAL = Kind(
-    "an integer >= -1 or a sequence of them", lambda shape: as_sizes(shape, -1), ShapeError
-)
+PARTIAL = Kind("an integer >= -1 or a sequence of them", lambda n: sizes(n, -1), ShapeError)
 
 
 @builder
