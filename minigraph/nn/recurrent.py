@@ -7,7 +7,7 @@ which `ops.scan` runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,8 +21,6 @@ from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 
 State = tuple[Node, ...]  # h, and for an LSTM c
-Projection = Callable[[Node], Node]  # of (..., width) to (..., gates * hidden_size)
-Step = Callable[[State, Node], State]  # of the last state and the projection
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # has a square root
@@ -58,19 +56,12 @@ class _Recurrence(Module):
             weights = Parameter(init.full(shape, 0, self.dtype))
             setattr(self, name + suffix, init.uniform_(weights, -bound, bound))
 
-    def _functions(self, suffix: str) -> tuple[Projection, Step]:
-        """Return the projection of the inputs of all steps, and the function of one step."""
+    def _weights(self, suffix: str) -> tuple[Any, ...]:
+        """Return the weights of the input and of h, and the biases that are added to each."""
         w, u, b, c = (getattr(self, name + suffix, None) for name in WEIGHTS)
         if b is not None and c is not None and self.folds_biases:
             b, c = b + c, None
-
-        def project(x: Node) -> Node:
-            return ops.linear(x, w, b)
-
-        def step(state: State, projected: Node) -> State:
-            return self._gate_arithmetic(state, projected, ops.linear(state[0], u, c))
-
-        return project, step
+        return w, u, b, c
 
     def _gate_arithmetic(self, state: State, projected: Node, product: Node) -> State:
         """Return the state after a step.
@@ -200,16 +191,16 @@ class _Layers(_Recurrence):
         suffix  of the names of the weights
         first   whether this is the first layer, whose x may be (n, length, ...)
         """
-        project, step = self._functions(suffix)
-        projected = project(x)
+        w, u, b, c = self._weights(suffix)
+        projected = ops.linear(x, w, b)
         if first and self.batch_first:
             projected = ops.swapaxes(projected, 0, 1)
 
-        def step_and_output(state: State, part: Node) -> tuple[State, Node]:
-            state = step(state, part)
+        def step(state: State, part: Node) -> tuple[State, Node]:
+            state = self._gate_arithmetic(state, part, ops.linear(state[0], u, c))
             return state, state[0]
 
-        last, y = ops.scan(step_and_output, start, projected, reverse=suffix.endswith("_reverse"))
+        last, y = ops.scan(step, start, projected, reverse=suffix.endswith("_reverse"))
         return y, last
 
 
@@ -291,8 +282,9 @@ class _Cell(_Recurrence):
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ShapeError(f"the input is (n, {self.input_size}), not {x.shape}")
         state = self._states(hx, (*x.shape[:-1], self.hidden_size), x)
-        project, step = self._functions("")
-        return self._as_result(step(state, project(x)))
+        w, u, b, c = self._weights("")
+        parts = ops.linear(x, w, b), ops.linear(state[0], u, c)
+        return self._as_result(self._gate_arithmetic(state, *parts))
 
 
 @layer_of()

@@ -208,15 +208,16 @@ class _MaskedLoop:
     valid: Node  # (length, n): which steps a sequence has
 
     def _over_time(self, x: Node, start: Any, suffix: str, first: bool) -> tuple[Node, Any]:
-        project, step = self._functions(suffix)  # type: ignore[attr-defined]
+        w, u, b, c = self._weights(suffix)  # type: ignore[attr-defined]
 
         def masked(state: Any, parts: Any) -> tuple[Any, Node]:
             projected, valid = parts
-            new_state = step(state, projected)
+            product = ops.linear(state[0], u, c)
+            new_state = self._gate_arithmetic(state, projected, product)  # type: ignore[attr-defined]
             state = tuple(ops.where(valid, h, old) for h, old in zip(new_state, state, strict=True))
             return state, state[0]
 
-        steps = project(x), ops.expand_dims(self.valid, -1)
+        steps = ops.linear(x, w, b), ops.expand_dims(self.valid, -1)
         end, y = ops.scan(masked, start, steps, reverse=suffix.endswith("_reverse"))
         return y, end
 
