@@ -23,14 +23,14 @@ MAX_MESSAGE_BYTES = 2**31 - 1  # bytes: MPI counts in C's int
 
 
 class Collective(Op):
-    """A communication of all processes of a world, which execute collectives in the same order."""
+    """A communication of all processes of a world, which execute collectives in the same order.
+
+    combines  the reduction over processes, "sum" or "max"; "" if the op reduces nothing
+    """
 
     world: World
 
-    @property
-    def combines(self) -> str:
-        """The reduction over processes, "sum" or "max"; "" if the op reduces nothing."""
-        return ""
+    combines = ""
 
     def pending_spec(self, x: Spec) -> Spec:
         """Return the spec of MPI's buffer, in which the result comes first."""
@@ -50,16 +50,12 @@ def _check_bytes(x: Spec) -> Spec:
 class AllReduce(Collective):
     """The sum or the maximum of the x of all processes, elementwise; all get the same bits.
 
-    how       "sum" or "max", in which NaN wins
+    combines  "sum" or "max", in which NaN wins
     gradient  the name of the parameter whose gradient x is; "" if it is none
     """
 
-    how: str
+    combines: str
     gradient: str = ""
-
-    @property
-    def combines(self) -> str:
-        return self.how
 
     def infer(self, x: Spec) -> Spec:
         if kind(x.dtype) not in "fiu":
@@ -67,13 +63,13 @@ class AllReduce(Collective):
         return _check_bytes(x)
 
     def forward(self, x: Array) -> Array:
-        combine = {"sum": np.add, "max": np.maximum}[self.how]
+        combine = {"sum": np.add, "max": np.maximum}[self.combines]
         parts = self.world.gather_arrays(widen(x), self.name)
         return np.asarray(functools.reduce(combine, parts)).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         total = AllReduce(self.world, "sum")
-        if self.how == "sum":
+        if self.combines == "sum":
             return (total(dy),)
         is_max = (x == y).astype(x.dtype)  # equal elements share the gradient
         return (total(dy) * is_max / total(is_max),)

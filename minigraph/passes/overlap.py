@@ -144,7 +144,7 @@ def _buckets(graph: Graph, bucket_bytes: int) -> Iterator[list[Node]]:
         if not isinstance(node.op, AllReduce) or node in needed or is_large or not node.size:
             yield [node]
             continue
-        key = node.op.world, node.op.how, node.dtype
+        key = node.op.world, node.op.combines, node.dtype
         bucket = open_buckets.setdefault(key, [])
         bucket.append(node)
         if sum(x.spec.nbytes for x in bucket) >= bucket_bytes:

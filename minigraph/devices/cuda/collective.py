@@ -160,7 +160,7 @@ class NcclKernel(LibraryKernel):
 
         def exchange() -> None:
             if isinstance(op, AllReduce):
-                enqueue("allReduce", shared, shared, spec.size, dtype, COMBINATIONS[op.how])
+                enqueue("allReduce", shared, shared, spec.size, dtype, COMBINATIONS[op.combines])
             elif isinstance(op, Reduce):
                 enqueue("reduce", shared, shared, spec.size, dtype, SUM, op.root)
             elif isinstance(op, Broadcast):
