@@ -184,13 +184,11 @@ def conv2d(
     (8, 16, 16, 16)
     """
     x, w, *biases = promote(x, w) if bias is None else promote(x, w, bias)
-    if isinstance(padding, str):
-        window = w.shape[2:] if w.ndim == 4 else (1, 1)  # the op raises the error
-        (top, bottom), (left, right) = around_conv(padding, window, stride, dilation)
-        if x.ndim == 4 and (bottom > top or right > left):
-            x = pad(x, ((0, 0), (0, 0), (0, bottom - top), (0, right - left)))
-        padding = (top, left)
-    return Conv2d(stride, padding, dilation, groups)(x, w, *biases)
+    window = w.shape[2:] if w.ndim == 4 else (1, 1)  # the op raises the error
+    (top, bottom), (left, right) = around_conv(padding, window, stride, dilation)
+    if x.ndim == 4 and (bottom > top or right > left):
+        x = pad(x, ((0, 0), (0, 0), (0, bottom - top), (0, right - left)))
+    return Conv2d(stride, (top, left), dilation, groups)(x, w, *biases)
 
 
 @builder
