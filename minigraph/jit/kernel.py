@@ -273,7 +273,7 @@ class _Values:
         inputs, stage = [self.index[x] for x in node.inputs], self.domain.stages[node]
         windows = [*map(self._window_index, self.domain.windows(node))]
         if len(inputs) == 1:
-            fill = np.array(node.op.border_value()).astype(node.dtype)
+            fill = np.array(node.op.value).astype(node.dtype)
             x = self.values[inputs[0]]
             zero = not any(fill.tobytes())
             if zero and x.operand >= 0 and x.window == windows[0]:

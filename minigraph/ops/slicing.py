@@ -28,15 +28,16 @@ from minigraph.symbolic import positive_part, same_shape
 
 
 class Windowed(Op):
-    """An op whose inputs are windows of its result, or whose result is a window of its input."""
+    """An op whose inputs are windows of its result, or whose result is a window of its input.
+
+    value  of the elements around the only input
+    """
+
+    value = 0.0
 
     def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints] | None:
         """Return the offset of each input in the result along each axis; None if it is dilated."""
         raise NotImplementedError
-
-    def border_value(self) -> float:
-        """Return the value of the elements around the only input."""
-        return 0.0
 
 
 class Slice(Windowed):
@@ -107,9 +108,6 @@ class Pad(Windowed):
 
     def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints] | None:
         return None if any(self.interior) else [self.low]
-
-    def border_value(self) -> float:
-        return self.value
 
     def forward(self, x: Array) -> Array:
         y = np.full(self.infer(Spec(x.shape, x.dtype)).shape, self.value, x.dtype)
