@@ -127,10 +127,6 @@ class Loop(GraphOp, eq=False):
         """Return the spec of the arrays of all steps, stacked along a new axis 0."""
         return Spec((self.length, *spec.shape), spec.dtype)
 
-    def steps(self) -> Iterable[int]:
-        """Return the indices of the slices in the order of the steps."""
-        return reversed(range(self.length)) if self.reverse else range(self.length)
-
     def run(
         self, body: Callable[..., Sequence[Any]], xs: Sequence[Any]
     ) -> tuple[Sequence[Any], Iterator[tuple[Spec, list[Any]]]]:
@@ -141,7 +137,7 @@ class Loop(GraphOp, eq=False):
         last = self.carried + self.scanned
         carry, sliced, constants = xs[: self.carried], xs[self.carried : last], xs[last:]
         results: list[Sequence[Any]] = []
-        for i in self.steps():
+        for i in range(self.length)[:: -1 if self.reverse else 1]:
             step = body(*carry, *(x[i, ...] for x in sliced), *constants)
             carry = step[: self.carried]
             results.append(step[self.carried :])
