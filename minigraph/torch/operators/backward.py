@@ -5,7 +5,9 @@ PyTorch decomposes the others, such as `gelu_backward`, to elementwise ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -25,34 +27,40 @@ from minigraph.torch.operators.tensors import BORDERS
 
 
 def gradients(
-    forward: Callable[..., Any], xs: Sequence[Node], dy: Node, saved: Sequence[Node] = ()
-) -> list[Node]:
-    """Return the gradients for `xs` of `forward(*xs)`, from the gradient `dy` of its first result.
+    forward: Row,
+    xs: Sequence[Node],
+    dy: Node,
+    *arguments: Any,
+    saved: Sequence[Node] = (),
+    mask: Sequence[bool] | None = None,
+) -> list[Any]:
+    """Return the gradients for `xs` of `forward(*xs, *arguments)`.
 
-    saved  values of the other results of `forward`, which are not recomputed
+    dy     gradient of the first result
+    saved  values of the next results, which are not recomputed
+    mask   which gradients are needed; None is returned in place of the others
     """
     # Placeholders, because one of `xs` may depend on another or occur twice.
     inputs = placeholders([x.spec for x in (*xs, dy)])
-    results = forward(*inputs[:-1])
+    results = forward(*inputs[:-1], *arguments)
     y, *others = results if isinstance(results, tuple) else (results,)
     grads = vjp([y], [inputs[-1]], inputs[:-1])
-    values = (*xs, dy, *saved)
-    replacements = dict(zip(map(_identity, (*inputs, *others)), values, strict=True))
+    known = (*inputs, *others[: len(saved)])
+    replacements = dict(zip(map(_identity, known), (*xs, dy, *saved), strict=True))
 
     def replace(old: Node, new: tuple[Node, ...]) -> Node:
         replacement = replacements.get(_identity(old))
         return old.replace(new) if replacement is None else replacement
 
-    return list(Graph(inputs, tuple(grads)).map(replace).outputs)
+    outputs = list(Graph(inputs, tuple(grads)).map(replace).outputs)
+    if mask is None:
+        return outputs
+    return [x if needed else None for x, needed in zip_longest(outputs, mask)]
 
 
 def _identity(node: Node) -> tuple[int, int | None]:
     """Return a key of a node, which is the same for all nodes of one result of an op."""
     return (id(node.inputs[0]), node.op.index) if isinstance(node.op, Item) else (id(node), None)
-
-
-def _masked(values: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
-    return tuple(value if needed else None for value, needed in zip(values, mask, strict=True))
 
 
 def _polygamma(n: int, x: Node) -> Node:
@@ -76,24 +84,20 @@ row("polygamma")(_polygamma)
 
 @row("convolution_backward")
 def _convolution_backward(
-    dy: Node, x: Node, w: Node, bias_sizes: Any, *args: Any
-) -> tuple[Node | None, ...]:
-    *window, mask = args
-    xs = [x, w]
-    if mask[2]:
-        xs.append(ops.zeros((dy.shape[1],), dtype=w.dtype))
-
-    def forward(x: Node, w: Node, bias: Node | None = None) -> Any:
-        return images.convolution(x, w, bias, *window)
-
-    return _masked([*gradients(forward, xs, dy), None][:3], mask)
+    dy: Node, x: Node, w: Node, bias_sizes: Any, *arguments: Any
+) -> list[Node | None]:
+    *window, mask = arguments
+    if not mask[2]:
+        return gradients(images.convolution, [x, w], dy, None, *window, mask=mask)
+    bias = ops.zeros((dy.shape[1],), dtype=w.dtype)
+    return gradients(images.convolution, [x, w, bias], dy, *window, mask=mask)
 
 
 @row("native_batch_norm_backward")
 def _batch_norm_backward(
     dy: Node, x: Node, weight: Any, mean: Any, var: Any, batch_mean: Any, batch_inverse: Any,
     training: bool, eps: float, mask: Any,
-) -> tuple[Node | None, ...]:  # fmt: skip
+) -> list[Node | None]:  # fmt: skip
     dtype, channels = x.dtype, (x.shape[1],)
     dy, x = widen(dy), widen(x)
     xs = [x, ops.ones(channels, x.dtype) if weight is None else widen(weight)]
@@ -102,18 +106,14 @@ def _batch_norm_backward(
         batch_var = ops.reciprocal(ops.square(batch_inverse)) - eps
         # Statistics that were rounded to 16 bits are too imprecise, and recomputed.
         saved = [batch_mean, batch_var] if batch_mean.dtype == x.dtype else []
-
-        def forward(x: Node, w: Node, b: Node) -> Any:
-            results = ops.batch_norm_with_statistics(x, w, b, eps)
-            return results if saved else results[0]
-
-        dx, *others = gradients(forward, xs, dy, saved)
+        grads = gradients(ops.batch_norm_with_statistics, xs, dy, eps, saved=saved, mask=mask)
     else:
-        dx, *others = gradients(
-            lambda x, w, b, mean, var: ops.batch_norm(x, mean, var, w, b, eps=eps),
-            [*xs, widen(mean), widen(var)], dy,
-        )[:3]  # fmt: skip
-    return _masked([ops.astype(dx, dtype), *others], mask)
+        statistics = widen(mean), widen(var)
+        grads = gradients(
+            lambda x, w, b: ops.batch_norm(x, *statistics, w, b, eps=eps), xs, dy, mask=mask
+        )
+    dx, *others = grads
+    return [None if dx is None else ops.astype(dx, dtype), *others]
 
 
 # ---------------------------------------------------------------- pooling and padding
@@ -125,7 +125,7 @@ def max_pool_gradient(dy: Any, x: Any, *window: Any) -> Any:
         name = f"max_pool{len(window[0])}d_with_indices"
         indices = getattr(torch.ops.aten, name)(x, *window)[1]
         return getattr(torch.ops.aten, f"{name}_backward")(dy, x, *window, indices)
-    return gradients(lambda x: images.max_pool(x, *window)[0], [x], dy)[0]
+    return gradients(images.max_pool, [x], dy, *window)[0]
 
 
 ROWS[f"{__name__}.{max_pool_gradient.__name__}"] = max_pool_gradient
@@ -133,7 +133,7 @@ ROWS[f"{__name__}.{max_pool_gradient.__name__}"] = max_pool_gradient
 
 def _gradient(forward: Row) -> Row:
     """Return the row (dy, x, *arguments) of the gradient for x of `forward(x, *arguments)`."""
-    return lambda dy, x, *arguments: gradients(lambda x: forward(x, *arguments), [x], dy)[0]
+    return lambda dy, x, *arguments: gradients(forward, [x], dy, *arguments)[0]
 
 
 def _pooling_gradient(rank: int, pool: Row) -> Row:
@@ -157,22 +157,15 @@ rows(
         "upsample_bilinear2d_backward": _resizing_gradient(images.upsample_bilinear),
         # The last argument is the weight of all labels together.
         "nll_loss_backward nll_loss2d_backward": _gradient(lambda *args: nll_loss(*args[:-1])),
+        "grid_sampler_3d_backward": lambda dy, x, grid, *settings: gradients(
+            images.grid_sampler_3d, [x, grid], dy, *settings[:-1], mask=settings[-1]
+        ),
         **{f"{name}_backward": _gradient(pad) for name, pad in BORDERS.items()},
     }
 )
 ROWS["transformers.grouped_mm_fallback_backward.default"] = lambda x, w, offsets, dy: gradients(
-    lambda x, w: grouped_products(x, w, offsets), [x, w], dy
+    grouped_products, [x, w], dy, offsets
 )
-
-
-@row("grid_sampler_3d_backward")
-def _grid_sampler_backward(
-    dy: Node, x: Node, grid: Node, mode: int, border: int, align: bool, mask: Any
-) -> tuple[Node | None, ...]:
-    def forward(x: Node, grid: Node) -> Node:
-        return images.grid_sampler_3d(x, grid, mode, border, align)
-
-    return _masked(gradients(forward, [x, grid], dy), mask)
 
 
 # ---------------------------------------------------------------- embeddings, weight norm
@@ -188,20 +181,16 @@ def _embedding_bag_backward(
     include_last = offsets.shape[0] != dy.shape[0]
     settings = by_frequency, mode, sparse, factors, include_last, padding
     weight = ops.zeros((rows, dy.shape[1]), dy.dtype)
-    return gradients(lambda w: embedding_bag(w, tokens, offsets, *settings)[0], [weight], dy)[0]
+    return gradients(embedding_bag, [weight], dy, tokens, offsets, *settings)[0]
 
 
 @row("_embedding_bag_per_sample_weights_backward")
 def _embedding_bag_factors_backward(
-    dy: Node, weight: Node, tokens: Node, offsets: Node, bags: Any, mode: int, padding: int
+    dy: Node, weight: Node, tokens: Node, offsets: Node, unused: Any, mode: int, padding: int
 ) -> Node:
     include_last = offsets.shape[0] != dy.shape[0]
-
-    def forward(factors: Node) -> Any:
-        settings = False, mode, False, factors, include_last, padding
-        return embedding_bag(weight, tokens, offsets, *settings)[0]
-
-    return gradients(forward, [ops.ones(tokens.shape, weight.dtype)], dy)[0]
+    bags = functools.partial(embedding_bag, weight, tokens, offsets, False, mode, False)
+    return gradients(bags, [ops.ones(tokens.shape, weight.dtype)], dy, include_last, padding)[0]
 
 
 @row("_weight_norm_interface_backward")
@@ -219,15 +208,16 @@ def _attention(
     attn_mask: Any = None, scale: float | None = None,
 ) -> tuple[Node, Node]:  # fmt: skip
     """Return the result and, for each query, the logarithm of the sum of exponentials."""
-    if p:
-        raise NotImplementedError("flash attention with dropout")
-    key, value = for_heads(query, key), for_heads(query, value)
-    y = attention(query, key, value, attn_mask, causal, scale)
+    y, key = _attend(query, key, value, attn_mask, causal, scale), for_heads(query, key)
     sums = []  # of the same scores, which the optimizer computes once
     for first, queries, keys in attention_blocks(query, key, attn_mask, causal):
         scores = attention_scores(query[queries], key[keys], attn_mask, causal, scale, first)
         sums.append(ops.logsumexp(widen(scores), -1))
     return y, ops.concat(sums, -1)
+
+
+def _attend(query: Node, key: Node, value: Node, *settings: Any) -> Node:
+    return attention(query, for_heads(query, key), for_heads(query, value), *settings)
 
 
 @row("_scaled_dot_product_flash_attention_for_cpu_backward")
@@ -236,11 +226,4 @@ def _attention_backward(
     attn_mask: Any = None, scale: float | None = None,
 ) -> list[Node]:  # fmt: skip
     """Return the gradients; the weights are recomputed, as in FlashAttention (Dao, 2022)."""
-    if p:
-        raise NotImplementedError("flash attention with dropout")
-
-    def forward(query: Node, key: Node, value: Node) -> Node:
-        key, value = for_heads(query, key), for_heads(query, value)
-        return attention(query, key, value, attn_mask, causal, scale)
-
-    return gradients(forward, [query, key, value], dy)
+    return gradients(_attend, [query, key, value], dy, attn_mask, causal, scale)
