@@ -162,7 +162,10 @@ CASES = {
     ],
     "volumes are read at places, on their borders and outside, too": [
         (lambda x, at, how=how: F.grid_sample(x, at, *how) ** 2, VOLUME, PLACES)
-        for how in itertools.product(("bilinear", "nearest"), ("zeros", "border"), (True, False))
+        for how in (
+            *itertools.product(("bilinear", "nearest"), ("zeros", "border"), (True, False)),
+            ("bilinear", "reflection", False),
+        )
     ],
 }
 

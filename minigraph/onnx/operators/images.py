@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from minigraph.graph import FLOATS, Array, Node, constant
 from minigraph.onnx.operators.table import MICROSOFT, ROWS, row, rows, vector_along
 from minigraph.onnx.values import integers, value_of
 from minigraph.ops.nd_windows import Windows
+from minigraph.ops.sampling import CUBIC, REACH, cubic_kernel, grid_sample
 
 
 def windows(
@@ -118,8 +118,6 @@ def _conv_transpose(
     return window.transposed_convolution(x, w, bias, extra, group)
 
 
-REACH = {"nearest": 0, "linear": 1, "cubic": 2}  # radius of a kernel in pixels
-CUBIC = -0.75  # the coefficient of operators without such an attribute
 ROUNDING: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
@@ -216,16 +214,6 @@ def _positions(mode: str, n: int, m: int, scale: float, interval: tuple[float, f
     return (pixels + 0.5) / scale - 0.5
 
 
-def _kernel(xp: Any, mode: str, t: Any, a: float) -> Any:
-    """Return the weights of pixels at a distance; `xp` is NumPy or `ops`."""
-    t = xp.abs(t)
-    if mode == "linear":
-        return xp.maximum(1 - t, 0)
-    near = ((a + 2) * t - (a + 3)) * t * t + 1
-    far = a * (((t - 5) * t + 8) * t - 4)
-    return xp.where(t <= 1, near, xp.where(t < 2, far, 0))
-
-
 def _weights(
     mode: str, positions: Array, n: int, stretch: float, a: float, exclude_outside: bool
 ) -> Array:
@@ -233,7 +221,8 @@ def _weights(
     first = math.floor(-REACH[mode] / stretch) + 1
     offsets = np.arange(first, 2 - first)
     below = np.floor(positions).astype(np.int64)[:, None]
-    weights = _kernel(np, mode, (offsets - (positions[:, None] - below)) * stretch, a)
+    t = (offsets - (positions[:, None] - below)) * stretch
+    weights = np.maximum(1 - abs(t), 0) if mode == "linear" else cubic_kernel(np, t, a)
     indices = below + offsets
     if exclude_outside:
         weights = np.where((indices >= 0) & (indices < n), weights, 0)
@@ -261,35 +250,4 @@ def _affine_grid(theta: Node, size: Node, align_corners: int = 0) -> Node:
 def _grid_sample(
     x: Node, grid: Node, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Node:
-    """Return the pixels of images at the positions of a grid, from -1 to 1 along an axis."""
-    (n, channels, *sizes), new = x.shape, grid.shape[1:-1]
-    positions = zip(sizes, reversed(ops.unstack(grid, -1)), strict=True)
-    settings = bool(align_corners), mode.removeprefix("bi"), padding_mode
-    flat, y = ops.reshape(x, (n, channels, math.prod(sizes))), constant(0, x.dtype)
-    for taps in itertools.product(*(_taps(size, pixel, *settings) for size, pixel in positions)):
-        index, weight = constant(0), constant(1, grid.dtype)
-        for size, (pixel, factor) in zip(sizes, taps, strict=True):
-            index, weight = index * size + pixel, weight * factor
-        index, weight = (ops.reshape(each, (n, 1, math.prod(new))) for each in (index, weight))
-        index = ops.broadcast_to(index, (n, channels, math.prod(new)))
-        y = y + ops.take_along_axis(flat, index, 2) * weight
-    return ops.reshape(ops.astype(y, x.dtype), (n, channels, *new))
-
-
-def _taps(
-    size: int, position: Node, corners: bool, mode: str, padding: str
-) -> Iterator[tuple[Node, Node]]:
-    """Yield the indices of pixels for positions from -1 to 1 along an axis, and their weights."""
-    position = ((position + 1) * (size - corners) - (not corners)) / 2
-    reach = REACH[mode]
-    first = ops.floor(position) if reach else ops.round(position)
-    for offset in range(min(1 - reach, 0), reach + 1):
-        pixel = first + offset
-        weight = _kernel(ops, mode, position - pixel, CUBIC) if reach else ops.ones_like(position)
-        if padding == "zeros":
-            weight = ops.where((pixel >= 0) & (pixel < size), weight, 0)
-        elif padding == "reflection":
-            period = 2 * (size - corners)
-            pixel = ops.remainder(pixel, max(period, 1))
-            pixel = ops.minimum(pixel, period - (not corners) - pixel)
-        yield ops.astype(ops.clip(pixel, 0, size - 1), "int64"), weight
+    return grid_sample(x, grid, mode.removeprefix("bi"), padding_mode, bool(align_corners))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from contextlib import suppress
 from typing import Any
 
 from minigraph import ops
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import ShapeError
 from minigraph.graph import Node
 from minigraph.ops.nd_windows import Windows
+from minigraph.ops.sampling import grid_sample
 from minigraph.torch.operators.table import row
 
 
@@ -104,35 +104,7 @@ def upsample_bilinear(x: Node, size: Any, align: bool, factors: Any, *unused: An
 
 
 @row("grid_sampler_3d")
-def grid_sampler_3d(x: Node, grid: Node, mode: int, border: int, align: bool) -> Node:
-    """Return the values of volumes x (n, c, depth, height, width) at positions `grid` (n, ..., 3).
-
-    The last axis of `grid` is the position along width, height and depth, from -1 to 1.
-
-    mode    0: the eight values around a position, weighted by distance, 1: the nearest value
-    border  values outside of the volume, 0: zeros, 1: the outermost values
-    """
-    if border == 2:
-        raise GraphError("padding_mode='reflection' of volumes is not supported")
-    n, channels, *sizes = x.shape
-    neighbours = []  # along each axis: the integers beside a position, and their weights
-    for axis, size in enumerate(sizes):
-        position = (ops.reshape(grid[..., 2 - axis], (n, 1, -1)) + 1) / 2
-        position = position * (size - 1) if align else position * size - 0.5
-        if border == 1:  # torch's gradient of a position on the border is 0
-            edge = ops.stop_gradient(ops.clip(position, 0, size - 1))
-            position = ops.where((position > 0) & (position < size - 1), position, edge)
-        first = ops.stop_gradient(ops.floor(position) if mode == 0 else ops.round(position))
-        pairs = [(first, 1 - (position - first)), (first + 1, position - first)]
-        neighbours.append(pairs if mode == 0 else [(first, ops.ones_like(first))])
-    flat = ops.reshape(x, (n, channels, -1))
-    total: Any = 0
-    for corner in itertools.product(*neighbours):
-        index: Any = 0
-        weight: Any = 1
-        for (position, factor), size in zip(corner, sizes, strict=True):
-            index = index * size + ops.astype(ops.clip(position, 0, size - 1), "int64")
-            weight = weight * ops.where((position >= 0) & (position < size), factor, 0)
-        index = ops.broadcast_to(index, (n, channels, index.shape[-1]))
-        total = total + ops.take_along_axis(flat, index, -1) * weight
-    return ops.reshape(total, (n, channels, *grid.shape[1:-1]))
+def grid_sampler_3d(x: Node, grid: Node, mode: int, padding: int, align: bool) -> Node:
+    """Return the values of volumes x (n, c, depth, height, width) at positions `grid`."""
+    borders = "zeros", "border", "reflection"
+    return grid_sample(x, grid, "nearest" if mode else "linear", borders[padding], align)
