@@ -25,6 +25,10 @@ LSTM = [
 BYTES = RNG.integers(0, 255, (2, 5)).astype("u1")
 COLUMNS, TERM = RNG.integers(-99, 99, (5, 3)).astype("i1"), np.int32([500, -900, 70])
 CASES = {
+    "Gelu": ([F], {}),
+    "SimplifiedLayerNormalization of ONNX": ([F, F[0, 0, 0]], {"epsilon": 1e-3}),
+    "SkipLayerNormalization": ([F[0], F[1], *F[0, 0, :3]], {"epsilon": 1e-3}),
+    "SkipSimplifiedLayerNormalization": ([F[0], F[1], *F[0, 0, :2]], {"epsilon": 1e-3}),
     "BiasGelu": ([F, F[0, 0, 0]], {}),
     "FastGelu": ([F], {}),
     "FastGelu with a bias": ([F, F[0, 0, 0]], {}),
@@ -74,7 +78,8 @@ def test_an_operator_computes_what_onnxruntime_computes(name):
     feeds = {f"x{i}": np.asarray(x) for i, x in enumerate(arrays) if x is not None}
     names = [f"x{i}" if f"x{i}" in feeds else "" for i in range(len(arrays))]
     results = ["y", "h", "c"] if "LSTM" in name else ["y"]
-    node = helper.make_node(name.split()[0], names, results, domain="com.microsoft", **attributes)
+    domain = "" if "ONNX" in name else "com.microsoft"  # onnxruntime writes it into ONNX's own
+    node = helper.make_node(name.split()[0], names, results, domain=domain, **attributes)
     tensors = [numpy_helper.from_array(x, k) for k, x in feeds.items() if k != "x0"]
     x = feeds.get("x0")
     inputs = [info("x0", x.shape, helper.np_dtype_to_tensor_dtype(x.dtype))]
