@@ -1,8 +1,5 @@
 """The tables and pages that `minigraph bench` makes of its results."""
 
-import functools
-import json
-
 import pytest
 from bench_plans import results
 
@@ -153,33 +150,11 @@ def test_results_are_read_back_as_they_were_written(tmp_path):
     assert Results.read(tmp_path) == run
 
 
-ODD = {
-    "date": [None, 3],
-    "cases": [None, [], {"abc": 3}, {"abc": {}}],
-    "cases.abc.images": [-1, "2", 1.5],
-    "cases.abc.sides": [[], {"level 0": []}, {"level 0": {"more": 1}}],
-    "cases.abc.sides.level 0.seconds": ["1", [0], [-1.0], [None], [float("nan")], [float("inf")]],
-    "cases.abc.sides.level 0.peak": ["1", -1, 0.5],
-    "interrupted": [None, 1],
-    "more": [1],
-}
-
-
-@pytest.mark.parametrize(("where", "value"), [(where, v) for where in ODD for v in ODD[where]])
-def test_results_with_an_odd_part_are_an_error_of_one_line(tmp_path, where, value):
-    results(abc={"level 0": QUIET}).write(tmp_path)
-    path = tmp_path / "results.json"
-    whole = json.loads(path.read_text())
-    *parts, last = where.split(".")
-    functools.reduce(dict.__getitem__, parts, whole)[last] = value
-    path.write_text(json.dumps(whole))
+@pytest.mark.parametrize("seconds", ["1", [0], [-1.0], [None], [float("nan")], [float("inf")]])
+def test_results_with_an_odd_part_are_an_error_of_one_line(tmp_path, seconds):
+    run = results(abc={"level 0": QUIET})
+    run.cases["abc"].sides["level 0"].seconds = seconds
+    run.write(tmp_path)
     with pytest.raises(GraphError, match="is not a result of minigraph bench: it is ") as raised:
         Results.read(tmp_path)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("text", [b"", b"\xff", b"[" * 100_000, b'{"cases": ' * 100_000])
-def test_a_file_of_anything_else_is_an_error_of_one_line(tmp_path, text):
-    (tmp_path / "results.json").write_bytes(text)
-    with pytest.raises(GraphError, match="is not a result of minigraph bench: it is "):
-        Results.read(tmp_path)
