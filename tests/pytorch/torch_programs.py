@@ -260,7 +260,6 @@ def both(x):
     return x, x
 
 
-triplet = nn.TripletMarginLoss()
 PROGRAMS = {
     "unet": Program(
         of_images.make_unet,
@@ -272,13 +271,6 @@ PROGRAMS = {
         lambda: (floats(1, 1, 4, 4, 4), labels(2, 1, 4, 4, 4)),
         added(F.cross_entropy),
     ),
-    "densenet": Program(of_images.make_densenet, lambda: (floats(4, 3, 8, 8), labels(3, 4))),
-    "efficientnet": Program(
-        of_images.make_efficientnet,
-        lambda: (floats(4, 3, 8, 8), torch.rand(4).double(), labels(3, 4)),
-    ),
-    "convnext": Program(of_images.make_convnext, lambda: (floats(2, 3, 16, 16), labels(3, 2))),
-    "mixer": Program(of_images.make_mixer, lambda: (floats(2, 3, 16, 16), labels(3, 2))),
     "masked attention": Program(make_masked_attention, padded_tokens),
     "grouped queries": Program(make_grouped, lambda: (labels(11, 2, 5), labels(11, 10))),
     "recurrent": Program(
@@ -345,11 +337,6 @@ PROGRAMS = {
         make_own_gradients,
         lambda: (floats(8, 4), labels(2, 8)),
         lambda found, y: F.cross_entropy(found[0], y) + F.cross_entropy(found[1], y),
-    ),
-    "triplet": Program(
-        lambda: Net(lambda m, *xs: [F.normalize(m.embed(x)) for x in xs], embed=nn.Linear(5, 3)),
-        lambda: (floats(4, 5), floats(4, 5), floats(4, 5), floats(1)),
-        lambda found, unused: triplet(*found),
     ),
     "discriminator": Program(
         make_discriminator,
