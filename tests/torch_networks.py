@@ -1,6 +1,5 @@
 """Networks as users of PyTorch write them, of any width; small ones with a batch and a loss."""
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,10 +9,13 @@ from example_networks import load
 from torch import nn
 from torch.nn import functional as F
 
+from minigraph.bench import networks, torch_peer
+
 # ---------------------------------------------------------------- networks of images
 
 
 RESNETS = load("torch", "model")
+LIBRARY = networks.without_dropout(torch_peer.LIBRARY)
 
 
 class AlexNet(nn.Module):
@@ -38,80 +40,6 @@ class AlexNet(nn.Module):
 
     def forward(self, x):
         return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
-
-
-class InvertedResidual(nn.Module):
-    def __init__(self, inputs, outputs, stride, expansion):
-        super().__init__()
-        wide = inputs * expansion
-        layers = [] if expansion == 1 else [*normed(inputs, wide, 1), nn.ReLU6(inplace=True)]
-        layers += [*normed(wide, wide, 3, stride, groups=wide), nn.ReLU6(inplace=True)]
-        self.conv = nn.Sequential(*layers, *normed(wide, outputs, 1))
-        self.use_res_connect = stride == 1 and inputs == outputs
-
-    def forward(self, x):
-        return x + self.conv(x) if self.use_res_connect else self.conv(x)
-
-
-def normed(inputs, outputs, size, stride=1, groups=1):
-    conv = nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False)
-    return [conv, nn.BatchNorm2d(outputs)]
-
-
-class MobileNetV2(nn.Module):
-    """MobileNetV2 of `torchvision.models`, with channels divided by `narrower`.
-
-    depths  the number of blocks of each stage, from the first
-    """
-
-    # Expansion, channels, stride of the first block.
-    SETTINGS = ((1, 16, 1), (6, 24, 2), (6, 32, 2), (6, 64, 2), (6, 96, 1), (6, 160, 2))
-    SETTINGS += ((6, 320, 1),)
-
-    def __init__(self, classes=1000, narrower=1, dropout=0.2, depths=(1, 2, 3, 4, 3, 3, 1)):
-        super().__init__()
-        inputs, last = 32 // narrower, 1280 // narrower
-        features = [*normed(3, inputs, 3, 2), nn.ReLU6(inplace=True)]
-        for (expansion, channels, stride), count in zip(self.SETTINGS, depths, strict=False):
-            for i in range(count):
-                outputs = channels // narrower
-                features.append(InvertedResidual(inputs, outputs, 1 if i else stride, expansion))
-                inputs = outputs
-        self.features = nn.Sequential(*features, *normed(inputs, last, 1), nn.ReLU6(inplace=True))
-        self.classifier = nn.Sequential(nn.Dropout(dropout), nn.Linear(last, classes))
-
-    def forward(self, x):
-        return self.classifier(F.adaptive_avg_pool2d(self.features(x), (1, 1)).flatten(1))
-
-
-class UNet(nn.Module):
-    """A U-Net (Ronneberger et al., 2015) with padding and batch norms, `depth` times halved."""
-
-    def __init__(self, classes, width=64, depth=4):
-        super().__init__()
-        widths = [width << i for i in range(depth + 1)]
-        pairs = list(itertools.pairwise(widths))
-        self.down = nn.ModuleList(map(self.twice, [3, *widths[:-1]], widths))
-        self.grow = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in reversed(pairs))
-        self.up = nn.ModuleList(self.twice(b, a) for a, b in reversed(pairs))
-        self.head = nn.Conv2d(width, classes, 1)
-
-    @staticmethod
-    def twice(inputs, outputs):
-        return nn.Sequential(
-            *[*normed(inputs, outputs, 3), nn.ReLU(inplace=True)],
-            *[*normed(outputs, outputs, 3), nn.ReLU(inplace=True)],
-        )
-
-    def forward(self, x):
-        skipped = []
-        for down in self.down[:-1]:
-            skipped.append(down(x))
-            x = F.max_pool2d(skipped[-1], 2)
-        x = self.down[-1](x)
-        for grow, up, skip in zip(self.grow, self.up, reversed(skipped), strict=True):
-            x = up(torch.cat([skip, grow(x)], dim=1))
-        return self.head(x)
 
 
 class ViT(nn.Module):
@@ -275,9 +203,9 @@ SMALL = {
     ),
     "alexnet": Small(lambda: AlexNet(CLASSES, width=4, hidden=16, dropout=0.0), images(LARGER)),
     "mobilenetv2": Small(
-        lambda: MobileNetV2(CLASSES, narrower=8, dropout=0.0, depths=(1, 2)), images(32)
+        lambda: networks.mobilenetv2(LIBRARY, ((1, 4, 1, 1), (6, 4, 2, 1))), images(32)
     ),
-    "unet": Small(lambda: UNet(CLASSES, width=4, depth=2), images(16, (16, 16))),
+    "unet": Small(lambda: networks.unet(LIBRARY, 4, 2, CLASSES), images(16, (16, 16))),
     "lstm": Small(lambda: LSTMClassifier(TOKENS, CLASSES, width=8), texts),
     "encoder": Small(lambda: Encoder(TOKENS, CLASSES, width=16, depth=2, heads=2), texts),
     "gpt": Small(

@@ -112,11 +112,11 @@ INVERTED = (
 )
 
 
-def mobilenetv2(nn: Any) -> Any:
-    """MobileNetV2 as in torchvision."""
+def mobilenetv2(nn: Any, stages: Sequence[tuple[int, int, int, int]] = INVERTED) -> Any:
+    """MobileNetV2 as in torchvision, or with other stages."""
     layers = [*_normed(nn, 3, 32, 3, 2), nn.ReLU6()]
     channels = 32
-    for expansion, width, count, stride in INVERTED:
+    for expansion, width, count, stride in stages:
         for i in range(count):
             layers.append(_inverted(nn, channels, width, stride if i == 0 else 1, expansion))
             channels = width
