@@ -107,20 +107,11 @@ def test_no_digits_and_no_special_values_are_lost(path, name):
             np.testing.assert_allclose(got, want, 1e-6)
 
 
-class ViT(nn.Module):
-    """A small vision transformer, with tokens of patches."""
-
-    def __init__(self, width=32, patch=8, depth=2):
-        super().__init__()
-        self.patches = nn.Conv2d(3, width, patch, patch)
-        self.places = nn.Parameter(np.full((1, 16, width), 0.1, "float32"))
-        blocks = [nn.TransformerEncoderLayer(width, 4, 64, 0.0, "gelu", batch_first=True)]
-        self.blocks = nn.Sequential(*(blocks * depth))
-        self.head = nn.Linear(width, 10)
-
-    def forward(self, x):
-        tokens = self.patches(x).flatten(2).swapaxes(1, 2) + self.places
-        return self.head(self.blocks(tokens).mean(1))
+def vision_transformer():
+    """A network of tokens of patches."""
+    patches = nn.Sequential(nn.Conv2d(3, 16, 8, 8), nn.Flatten(2))  # as many as their width
+    layers = [nn.TransformerEncoderLayer(16, 4, 64, 0.0, "gelu", batch_first=True)] * 2
+    return nn.Sequential(patches, *layers, nn.Flatten(), nn.Linear(256, 10))
 
 
 IMAGES = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype("float32")
@@ -131,7 +122,7 @@ NETWORKS = {
     "mobilenetv2": (lambda: networks.mobilenetv2(LIBRARY), IMAGES),
     "resnet18": (lambda: load("resnet", "model").resnet18(10), IMAGES),
     "unet": (lambda: networks.unet(LIBRARY, 8), IMAGES),
-    "vit": (ViT, IMAGES),
+    "vit": (vision_transformer, IMAGES),
 }
 
 
