@@ -9,6 +9,8 @@ import minigraph as mg
 
 torch = pytest.importorskip("torch")
 mgt = pytest.importorskip("minigraph.torch")
+from trained_pair import eager  # noqa: E402
+
 nn, functional = torch.nn, torch.nn.functional
 
 pytestmark = [
@@ -62,14 +64,6 @@ def step_of(model, optimizer, example, **options):
     return mgt.training_step(model, functional.cross_entropy, optimizer, example, options=options)
 
 
-def eager(model, optimizer, x, y):
-    optimizer.zero_grad()
-    loss = functional.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
-
-
 def assert_close(actual, expected, tolerance=1e-4):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
@@ -86,7 +80,7 @@ def test_a_step_trains_the_model_where_it_lies(name, level):
         x, y = batch()
         loss = step(x, y)
         assert loss.is_cuda
-        assert_close(loss, eager(there, theirs, x, y))
+        assert_close(loss, eager(there, theirs, (x, y)))
     assert_close(here.state_dict(), there.state_dict(), 1e-3)
     assert [x.data_ptr() for x in here.state_dict().values()] == places
     actual, expected = ours.state_dict()["state"], theirs.state_dict()["state"]
@@ -97,7 +91,7 @@ def test_a_step_trains_the_model_where_it_lies(name, level):
     ours.load_state_dict(theirs.state_dict())
     there.load_state_dict(here.state_dict())
     x, y = batch()
-    assert_close(step(x, y), eager(there, theirs, x, y))
+    assert_close(step(x, y), eager(there, theirs, (x, y)))
 
 
 def test_batches_may_come_from_the_host():
@@ -165,7 +159,7 @@ def test_pytorchs_compiler_runs_graphs_on_the_gpu(make):
     for _ in range(3):
         x, y = batch()
         x = x if make is network else torch.randn(4, 6, 16, device="cuda")
-        assert_close(eager(compiled, ours, x, y), eager(there, theirs, x, y))
+        assert_close(eager(compiled, ours, (x, y)), eager(there, theirs, (x, y)))
     assert_close(here.state_dict(), there.state_dict())
 
 
