@@ -6,12 +6,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from minigraph.graph import Copy, Graph, Node, Op, Shape, Spec, placeholders
+from minigraph.graph import Constant, Copy, Graph, Node, Op, Shape, Spec, placeholders
 from minigraph.jit.domain import NotFusible
-from minigraph.jit.expression import literal
 from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.kernel import SpecialisedKernel, kernel_of
 from minigraph.ops.elementwise import Elementwise, kind, widen
@@ -41,15 +41,15 @@ class KernelPart:
 
 @dataclass(frozen=True)
 class KernelParts:
-    """The independent kernels that compute a node.
+    """The kernels that compute a node.
 
-    fill     initial value of the output, as C text
     inplace  outputs that may overwrite each input
+    ordered  whether the first kernel has to be complete before the others, which are independent
     """
 
     parts: list[KernelPart]
     inplace: Sequence[Sequence[int]]
-    fill: str = ""
+    ordered: bool = False
 
 
 def can_be_generated(op: Op) -> bool:
@@ -174,10 +174,7 @@ def reordered_view(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
 
 
 def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts:
-    fill = ""
-    if isinstance(node.op, Pad):
-        fill = literal(np.array(node.op.value).astype(node.dtype)[()])
-    parts = []
+    parts = [filled(node.spec, node.op.value)] if isinstance(node.op, Pad) else []
     for i, (x, s, (target, offset)) in enumerate(
         zip(node.inputs, strides, placements(node), strict=True)
     ):
@@ -185,7 +182,14 @@ def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts:
             continue
         kernel = kernel_of(Copy(), (x.spec,), (s,), target)
         parts.append(KernelPart(kernel, slice(i, i + 1), slice(1), offset))
-    return KernelParts(parts, ((),) * len(node.inputs), fill)
+    return KernelParts(parts, ((),) * len(node.inputs), isinstance(node.op, Pad))
+
+
+def filled(y: Spec, value: Any) -> KernelPart:
+    """Return the kernel that fills an output of a node with a value, and reads no input."""
+    number = Constant(np.array(value).astype(y.dtype))()
+    kernel = kernel_of(Fused(Graph((), (BroadcastTo(y.shape)(number),))), (), ())
+    return KernelPart(kernel, slice(0), slice(1))
 
 
 def placements(node: Node) -> list[tuple[Shape, int]]:

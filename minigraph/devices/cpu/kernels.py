@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from minigraph.devices.cpu import compiler, halide_compiler, handwritten, indexing, pooling
 from minigraph.devices.cpu.convolution import CONVOLUTIONS, convolution_kernel
@@ -21,15 +20,18 @@ from minigraph.devices.cpu.kernel import (
 )
 from minigraph.devices.cpu.move import move
 from minigraph.devices.cpu.product import matmul_kernel
-from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
+from minigraph.devices.parts import (
+    KernelPart,
+    KernelParts,
+    can_be_generated,
+    filled,
+    kernel_parts,
+)
 from minigraph.graph import Graph, Node, Op, Shape, Spec, placeholders
 from minigraph.jit.c.source import c_source
 from minigraph.jit.domain import NotFusible
-from minigraph.jit.expression import c_type
 from minigraph.jit.fused import Fused, HorizontalFusion
-from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import SMALL_FLOATS
-from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import OneHot, PutAlong, Take, TakeAlong, TakeBackward
 from minigraph.ops.joining import swapaxes
@@ -42,7 +44,6 @@ HANDWRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling
 # Ops whose kernels read 16-bit floats: they only move elements, or convert them.
 READ_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, TakeBackward, *pooling.KERNELS)
 MAX_SHORT_ROW = 63  # distance between rows, in elements, up to which vectors across rows are faster
-FILL = Path(__file__).with_name("fill.c").read_text()
 
 
 def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
@@ -89,7 +90,7 @@ def _kernel(
         generated = kernel_parts(node, contiguous, MAX_SHORT_ROW)
         assert generated is not None
     strided = [i not in transposed for i, _ in enumerate(strides)]
-    if halide_compiler.is_selected() and not generated.fill:
+    if halide_compiler.is_selected():
         with suppress(NotFusible):
             return HalideKernel(node, generated, threads, strided)
     if not has_c:
@@ -99,8 +100,6 @@ def _kernel(
         calls = [_call(part, node, 1, offsets[i]) for i, part in enumerate(generated.parts)]
         return ParallelCallsKernel(node, calls, offsets[-1], strided, generated.inplace)
     calls = [_call(part, node, threads) for part in generated.parts]
-    if generated.fill:
-        calls.insert(0, fill(node, generated.fill, threads))
     scratch = max(part.kernel.scratch(threads) for part in generated.parts)
     return NativeKernel(node, calls, scratch, strided, generated.inplace)
 
@@ -155,7 +154,6 @@ def _call(part: KernelPart, node: Node, threads: int, scratch_offset: int = 0) -
     return KernelCall(c_source(part.kernel.pattern), block)
 
 
-def fill(node: Node, value: str, threads: int) -> KernelCall:
-    """Return the call that fills a result with a value, written in C."""
-    source = KernelSource(with_macros(FILL, T=c_type(node.dtype), VALUE=value))
-    return KernelCall(source, lambda _, outs, scratch: [threads, 1, node.size, *outs[0]])
+def fill(node: Node, threads: int) -> KernelCall:
+    """Return the call that fills a result with zeros."""
+    return _call(filled(node.spec, 0), node, threads)

@@ -85,7 +85,7 @@ def tile_kernel(
 
     calls = [*map(call, products, blockings)]
     if sum(p.rows * p.columns for p in products) < math.prod(node.shape):
-        calls.insert(0, fill(node, "0", threads))
+        calls.insert(0, fill(node, threads))
     strided = [i < 2 and isinstance(node.op, Matmul) for i, _ in enumerate(node.inputs)]
     memory = round_up(max(blocking.memory for blocking in blockings))
     kernel = NativeKernel(node, calls, memory, strided, algorithm=NAMES[parts])

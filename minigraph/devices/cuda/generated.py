@@ -9,14 +9,12 @@ import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minigraph.devices.cuda.handwritten import handwritten_kernel
 from minigraph.devices.cuda.kernel import MAX_ARGUMENT_WORDS, Addresses, CudaKernel, Launch
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
 from minigraph.jit.cuda.text import cuda_source, horizontal_source
 from minigraph.jit.cuda.thread import THREADS
 from minigraph.jit.cuda.thread_mapping import ThreadMapping, map_to_threads, words
-from minigraph.jit.expression import c_type
 from minigraph.jit.loops import LoopNest
 
 DEFAULT_PROCESSORS = 132  # of an H100 or H200
@@ -74,15 +72,13 @@ def generated_kernel(
         return None
     parts = [_MappedPart(part, processors) for part in plan.parts]
     # A kernel whose sums are split over many blocks has separate launches.
-    split = [launch for part in parts if len(part.runs) > 1 for launch in part.launches()]
-    shared = _shared_launches([part for part in parts if len(part.runs) == 1])
-    fill: Sequence[Launch] = []
-    if plan.fill:
-        macros = {"T": c_type(node.dtype), "Y": len(node.inputs), "VALUE": plan.fill}
-        fill = handwritten_kernel(node, "fill", macros, node.size, ()).launches
+    first = parts[0].launches() if plan.ordered else []
+    others = parts[1:] if plan.ordered else parts
+    split = [launch for part in others if len(part.runs) > 1 for launch in part.launches()]
+    shared = _shared_launches([part for part in others if len(part.runs) == 1])
     scratch = max((part.scratch for part in parts), default=0)
     readable = (True,) * len(strides)
-    return CudaKernel(node, [*fill, *split, *shared], scratch, readable, plan.inplace)
+    return CudaKernel(node, [*first, *split, *shared], scratch, readable, plan.inplace)
 
 
 _map_to_threads = functools.lru_cache(4096)(map_to_threads)

@@ -370,21 +370,3 @@ MG_WRAP_PARALLEL_REGION(GOMP_parallel_loop_nonmonotonic_dynamic, \
 #endif
 /* The result of a kernel that paused for Python's signal handlers and has to be called again. */
 #define MG_PAUSED (1 << 20)
-/* Split the range of a[2] * a[3] * ... (a[1] extents) elements among a[0] threads.  Each part begins at
-   a multiple of 64 elements. */
-typedef void (*mg_range_function)(const int64_t *a, char **slots, int64_t begin, int64_t end);
-static inline void mg_parallel_for(mg_range_function run, const int64_t *a, char **slots) {
-  int64_t total = 1;
-  for (int64_t d = 0; d < a[1]; d++) total *= a[2 + d];
-  if (a[0] <= 1) {
-    run(a, slots, 0, total);
-    return;
-  }
-  #pragma omp parallel num_threads(a[0])
-  {
-    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
-    const int64_t part = (total / threads + 63) / 64 * 64;
-    const int64_t begin = part * thread, end = thread == threads - 1 ? total : begin + part;
-    if (begin < (end < total ? end : total)) run(a, slots, begin, end < total ? end : total);
-  }
-}
