@@ -61,13 +61,13 @@ def split(device: str) -> tuple[str, int | None]:
 def open_backend(
     device: str, values: Mapping[str, Any], on_disk: bool = True, world: World | None = None
 ) -> Backend:
-    """Return the backend for a device, opened by `Backend.open`.
+    """Return the backend for a device, opened with the values of all options.
 
     Raises DeviceError if the device, its driver or a package is missing, or if the device does not
     support the values of the options `amp` and `precision`.
     """
     kind, number = split(device)
-    backend = _backend(kind).open(number, values, on_disk, world)
+    backend = _backend(kind)(number, values, on_disk, world)
     for option in ("amp", "precision"):
         value = values[option]
         if why := backend.refusal(option, value):

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -149,20 +150,20 @@ class Backend(ABC):
         """
         return
 
-    @classmethod
-    def open(
-        cls,
-        number: int | None,
-        values: Mapping[str, Any],
+    def __init__(
+        self,
+        number: int | None = None,
+        values: Mapping[str, Any] = MappingProxyType({}),
         on_disk: bool = True,
         world: World | None = None,
-    ) -> Self:
-        """Return the device, opened with the values of all options.
+    ) -> None:
+        """Open the device.
 
+        values   of all options
         on_disk  whether the device may keep kernels on disk
-        world    processes whose devices to connect; each of them calls `open`
+        world    processes whose devices to connect; each of them opens its own
         """
-        return cls()
+        return
 
     # ------------------------------------------------------------ kernels
 

@@ -6,16 +6,15 @@ import numpy as np
 from random_graphs import RandomGraph
 from random_lines import MORE
 
-from minigraph.devices.cpu import CpuBackend
-from minigraph.devices.reference import ReferenceBackend
+from minigraph import options
+from minigraph.devices.factory import open_backend
 from minigraph.graph import ALIGNMENT, Graph, as_node
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.program import MemorySpace
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
 
-BACKENDS = {"cpu": lambda: CpuBackend(2, True), "reference": ReferenceBackend}
-DEVICES = list(BACKENDS)
+DEVICES = ["cpu", "reference"]
 
 
 def real(rng, size):
@@ -33,7 +32,8 @@ def random_program(device, seed):
 def lowered(device, outputs, inputs=(), updates=()):
     new = dict(updates)
     graph = number_streams(Graph((*inputs, SEED, STEP), (*outputs, *new.values())))
-    return plan(lower(graph, len(outputs), list(new), BACKENDS[device](), lambda *node: None))
+    backend = open_backend(device, options.resolve({"num_threads": 2}))
+    return plan(lower(graph, len(outputs), list(new), backend, lambda *node: None))
 
 
 def in_arena(program):

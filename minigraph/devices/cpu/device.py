@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,41 +39,24 @@ class CpuBackend(HostBackend):
     """Device "cpu".
 
     threads  threads of large kernels; small kernels run on one thread
-    bulk     whether a program is one native call, or each kernel
-    on_disk  whether kernels may be read from and kept on disk
-    timeout  seconds of waiting for other processes before an error
     """
 
     device = "cpu"
     tuning = "onednn"
 
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         number: int | None,
         values: Mapping[str, Any],
         on_disk: bool = True,
         world: World | None = None,
-    ) -> CpuBackend:
-        threads = options.num_threads(values["num_threads"])
-        timeout, precision = values["distributed.timeout"], values["precision"]
-        return cls(threads, values["bulk"], on_disk, timeout, precision)
-
-    def __init__(
-        self,
-        threads: int,
-        bulk: bool,
-        on_disk: bool = True,
-        timeout: float = math.inf,
-        precision: str = "float32",
     ) -> None:
-        self.threads = openmp.available_threads(threads)
-        self.bulk = bulk
+        self.threads = openmp.available_threads(options.num_threads(values["num_threads"]))
+        self.values = values
         self.on_disk = on_disk
-        self.timeout = timeout
         self.library = onednn.library()
-        self._problems = CpuProblems(self.threads, on_disk, precision)
-        if precision == amx.PRECISION:
+        self._problems = CpuProblems(self.threads, on_disk, values["precision"])
+        if values["precision"] == amx.PRECISION:
             self.ignored_options = {}
         self.versions = {
             "onednn": self.library.version if self.library else "none",
@@ -125,7 +107,7 @@ class CpuBackend(HostBackend):
         if not choice and kernel is None and self.library:
             kernel = primitives.onednn_kernel(node, strides, self.threads)
         if kernel is None and compiler.compiler():
-            kernel = collective_kernel(node, self.timeout)
+            kernel = collective_kernel(node, self.values["distributed.timeout"])
         if kernel is None and (compiler.compiler() or halide_compiler.is_selected()):
             kernel = kernels.native_kernel(node, strides, self.threads)
             kernel = kernel or upcast_kernel(node, strides, self._native)
@@ -170,7 +152,8 @@ class CpuBackend(HostBackend):
         walk = walker.load(linker)
         if walk is None:
             return Interpreter(program, memory)
-        return walker.NativeProgram(program, memory, walk, linker, self.threads, self.bulk)
+        bulk = self.values["bulk"]
+        return walker.NativeProgram(program, memory, walk, linker, self.threads, bulk)
 
     def environment(self, kind: str) -> Mapping[str, str]:
         if kind == "onednn" and self._convolves:

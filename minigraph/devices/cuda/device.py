@@ -110,22 +110,14 @@ class CudaBackend(Backend):
     def check(cls, number: int | None) -> None:
         open_device(ordinal(number))
 
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         number: int | None,
         values: Mapping[str, Any],
         on_disk: bool = True,
         world: World | None = None,
-    ) -> CudaBackend:
-        backend = cls(ordinal(number), values, on_disk)
-        if world:
-            with backend.driver.current():
-                communicator_of(world, backend.driver, backend.timeout)
-        return backend
-
-    def __init__(self, ordinal: int, values: Mapping[str, Any], on_disk: bool) -> None:
-        self.driver, self.handle = open_device(ordinal)
+    ) -> None:
+        self.driver, self.handle = open_device(ordinal(number))
         self.device = self.driver.device
         self.compiled = kernels_of(self.driver)
         self.bulk: bool = values["bulk"]
@@ -145,6 +137,9 @@ class CudaBackend(Backend):
             "cudnn": str(cudnn.backend_version()),
             "nvrtc": nvrtc.nvrtc_version(),
         }
+        if world:
+            with self.driver.current():
+                communicator_of(world, self.driver, self.timeout)
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         return self._problems.tunable(node, strides)

@@ -9,9 +9,10 @@ import pytest
 from needs import needs_both
 from new_process import python
 
+from minigraph import options
 from minigraph.cache.machine import features
 from minigraph.devices.cpu import compiler, onednn
-from minigraph.devices.cpu.device import CpuBackend
+from minigraph.devices.factory import open_backend
 
 pytestmark = [needs_both, pytest.mark.skipif("avx2" not in features(), reason="there is no AVX2")]
 BITS = {"AVX2": onednn.AVX2, "AVX": onednn.AVX, "SSE41": 1}
@@ -58,7 +59,7 @@ def test_without_a_limit_kernels_have_all_instructions_of_the_processor():
 def test_what_is_compiled_and_measured_under_a_limit_is_kept_apart(monkeypatch):
     def environments():
         compiler.environment.cache_clear()
-        backend = CpuBackend(1, bulk=True)
+        backend = open_backend("cpu", options.resolve({}))
         # Of kernels on disk, of measurements, and of what processes share.
         return [backend.environment("jit"), backend.environment("onednn"), backend.versions]
 

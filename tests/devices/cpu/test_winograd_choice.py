@@ -10,11 +10,11 @@ from new_process import begin
 from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 
 import minigraph as mg
-from minigraph import ops
+from minigraph import ops, options
 from minigraph.autotune.candidate import layout_names
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu import compiler, onednn, winograd
-from minigraph.devices.cpu.device import CpuBackend
+from minigraph.devices.factory import open_backend
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d
@@ -71,7 +71,7 @@ def test_groups_images_from_one_layout_to_another_and_other_ops_have_no_such_alg
 @every_way
 def test_the_autotuner_measures_it_in_all_blocks_and_nothing_else(way):
     node = in_blocks(way)
-    tunable = CpuBackend(2, True).tunable(node, strides(node))
+    tunable = open_backend("cpu", options.resolve({"num_threads": 2})).tunable(node, strides(node))
     candidates = [c for c in tunable.problem.candidates(None) if c.name == winograd.NAME]
     assert tunable.layouts in {c.layouts for c in candidates}
     lanes = [{layout.lanes for layout in c.layouts if layout.lanes} for c in candidates]
@@ -91,7 +91,9 @@ def test_the_autotuner_measures_it_in_all_blocks_and_nothing_else(way):
 def test_the_heuristic_takes_it_where_there_are_many_tiles(window, way, images, many):
     case = Case(images, 2, 2, (8, 8)).of_window(window)  # of 4 tiles of 4 x 4 each
     node = in_blocks(way, case)
-    problem, layouts = CpuBackend(2, True).tunable(node, strides(node))
+    problem, layouts = open_backend("cpu", options.resolve({"num_threads": 2})).tunable(
+        node, strides(node)
+    )
     names = [c.name for c in problem.candidates(layouts)]
     assert (names[0] == winograd.NAME) is many
     assert names.count(winograd.NAME) == 1
@@ -111,7 +113,7 @@ def test_before_anything_is_measured_convolutions_stay_in_blocks_and_take_it(tmp
 def test_an_activation_follows_it():
     node = in_blocks("with a bias")
     activated = Activated(node.op, Relu())(*node.inputs)
-    backend = CpuBackend(2, True)
+    backend = open_backend("cpu", options.resolve({"num_threads": 2}))
     problem, layouts = backend.tunable(activated, strides(activated))
     (winograd_kernel,) = (c.make() for c in problem.candidates(layouts) if c.name == winograd.NAME)
     choice = Choice(problem, layouts, winograd_kernel, None, "heuristic", ())

@@ -203,7 +203,7 @@ def test_a_candidate_runs_alone_on_arrays_of_the_device(device):
         DeviceArray(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
         for shape in (node.inputs[0].shape, node.shape, (1,))
     )
-    backend = device_module.CudaBackend.open(0, options.resolve({}), on_disk=False)
+    backend = device_module.CudaBackend(0, options.resolve({}), on_disk=False)
     run = backend._runner(cuda_kernel(node, [node.inputs[0].spec.strides]))
     with device.current():
         run([x], [y], scratch)
