@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from minigraph.devices.cpu.indexing import columns_per_thread, index_type
-from minigraph.devices.cpu.kernel import KernelCall, KernelTable, NativeKernel, call
+from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
 from minigraph.graph import BFLOAT16, BOOL, DType, Node, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
@@ -56,28 +56,19 @@ def check(op: Check, node: Node, threads: int) -> NativeKernel:
     return NativeKernel(node, [copy], inplace=((0,), ()), validates_input=True)
 
 
-def cross_entropy(op: CrossEntropy, node: Node, threads: int) -> NativeKernel:
-    logits, labels = node.inputs
-    return NativeKernel(
-        node, [_cross_entropy(logits, labels, False, threads)], validates_input=True
-    )
-
-
-def cross_entropy_backward(op: CrossEntropyBackward, node: Node, threads: int) -> NativeKernel:
-    _, logits, labels = node.inputs
-    calls = [_cross_entropy(logits, labels, True, threads)]
-    return NativeKernel(node, calls, inplace=((), (0,), ()), validates_input=True)
-
-
-def _cross_entropy(logits: Node, labels: Node, backward: bool, threads: int) -> KernelCall:
+def cross_entropy(
+    op: CrossEntropy | CrossEntropyBackward, node: Node, threads: int
+) -> NativeKernel:
+    *dy, logits, labels = node.inputs
     macros = {
         "T": c_type(logits.dtype),
         "L": c_type(labels.dtype),
         "EXP(x)": "expf(x)" if logits.dtype.itemsize == 4 else "exp(x)",
-        "BACKWARD": int(backward),
+        "BACKWARD": len(dy),
     }
-    text = _text("cross_entropy", **macros)
-    return call(text, threads, labels.size, logits.shape[-1])
+    calls = [call(_text("cross_entropy", **macros), threads, labels.size, logits.shape[-1])]
+    inplace = ((), (0,), ()) if dy else ()
+    return NativeKernel(node, calls, inplace=inplace, validates_input=True)
 
 
 def local_response_norm(op: LocalResponseNorm, node: Node, threads: int) -> NativeKernel:
@@ -153,47 +144,27 @@ def argmax_text(dtype: DType, index: DType, with_maxima: bool = False) -> str:
     return _text("argmax", **types, WITH_MAXIMA=int(with_maxima))
 
 
-def cumulative_sum(op: CumulativeSum, node: Node, threads: int) -> NativeKernel | None:
-    # -0 + -0 is -0, but 0 + -0 is 0.  In float64 a part may overflow where the row does not.
-    is_float = kind(node.dtype) == "f"
-    divisible = node.dtype != np.float64
-    return _cumulative(op, node, threads, "+", "-0.0" if is_float else "0", divisible, op.reverse)
-
-
-def cumulative_product(op: CumulativeProduct, node: Node, threads: int) -> NativeKernel | None:
-    return _cumulative(op, node, threads, "*", "1", kind(node.dtype) != "f", False)
-
-
-def recurrence(op: Recurrence, node: Node, threads: int) -> NativeKernel | None:
-    return _cumulative(op, node, threads, "+", "0", False, op.reverse)
-
-
-def _cumulative(
-    op: CumulativeSum | CumulativeProduct | Recurrence,
-    node: Node,
-    threads: int,
-    operator: str,
-    identity: str,
-    divisible: bool,
-    reverse: bool,
+def cumulative(
+    op: CumulativeSum | CumulativeProduct | Recurrence, node: Node, threads: int
 ) -> NativeKernel | None:
-    """Return the kernel of a cumulative sum or product, or of a recurrence.
-
-    operator   C's operator
-    identity   its identity element in C
-    divisible  whether a row may be divided, which changes the order of rounding
-    """
     if kind(node.dtype) == "b":
         return None
+    is_float, is_sum = kind(node.dtype) == "f", isinstance(op, CumulativeSum)
+    is_product = isinstance(op, CumulativeProduct)
+    # -0 + -0 is -0, but 0 + -0 is 0.
+    identity = "1" if is_product else "-0.0" if is_sum and is_float else "0"
+    # Whether a row may be divided, which changes the order of rounding: in float64 a part of a sum
+    # may overflow where the row does not.
+    divisible = (is_sum and node.dtype != np.float64) or (is_product and not is_float)
     outer, n, inner = sizes_around(node.shape, op.axis)
     text = _text(
         "cumulative",
         T=c_type(node.dtype),
-        W="double" if kind(node.dtype) == "f" else c_type(node.dtype),
+        W="double" if is_float else c_type(node.dtype),
         INPUTS=len(node.inputs),
-        OPERATOR=operator,
+        OPERATOR="*" if is_product else "+",
         IDENTITY=identity,
-        REVERSE=int(reverse),
+        REVERSE=int(getattr(op, "reverse", False)),
     )
     parts = math.ceil(n / ROW_PART) if divisible and inner == 1 and outer <= MAX_DIVIDED_ROWS else 1
     columns = min(columns_per_thread(threads, outer, inner, node.dtype), MAX_COLUMNS)
@@ -207,11 +178,11 @@ KERNELS: KernelTable = {
     Argsort: argsort,
     Check: check,
     CrossEntropy: cross_entropy,
-    CrossEntropyBackward: cross_entropy_backward,
-    CumulativeProduct: cumulative_product,
-    CumulativeSum: cumulative_sum,
+    CrossEntropyBackward: cross_entropy,
+    CumulativeProduct: cumulative,
+    CumulativeSum: cumulative,
     LocalResponseNorm: local_response_norm,
     OneHot: one_hot,
-    Recurrence: recurrence,
+    Recurrence: cumulative,
     Searchsorted: searchsorted,
 }

@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, cache_bytes, call
-from minigraph.graph import DType, Node, Shape, sizes_around
+from minigraph.graph import DType, Node, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import SMALL_FLOATS, conversions
@@ -132,24 +132,17 @@ def _accumulator_macros(accumulator: str) -> dict[str, object]:
     return {"W": "double" if pairs else accumulator, "PAIRS": int(pairs)}
 
 
-def blend(op: Blend, node: Node, threads: int) -> NativeKernel | None:
-    return _blend(node, node.inputs[0].shape, op.axis, threads, 0)
-
-
-def blend_backward(op: BlendBackward, node: Node, threads: int) -> NativeKernel | None:
-    return _blend(node, node.shape, op.axis, threads, 1)
-
-
-def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> NativeKernel | None:
-    """Return the kernel for an input, or a gradient for it, of shape `x`."""
+def blend(op: Blend | BlendBackward, node: Node, threads: int) -> NativeKernel | None:
     if node.inputs[3].dtype != node.dtype:
         return None
-    outer, n, columns = sizes_around(x, axis)
+    backward = isinstance(op, BlendBackward)
+    outer, n, columns = sizes_around((node if backward else node.inputs[0]).shape, op.axis)
     count, element = node.inputs[3].size, c_type(node.dtype)
     # An element contributes to the results of two steps; at an edge, to those of two and a half.
-    separate = bool(backward) and 3 * count > MAX_PLAIN_SUM * n
+    separate = backward and 3 * count > MAX_PLAIN_SUM * n
     accumulator = accumulator_type(node.dtype) if separate else element
-    macros = {"T": element, "W": accumulator, "BACKWARD": backward, "IN_SCRATCH": int(separate)}
+    macros = {"T": element, "W": accumulator, "BACKWARD": int(backward)}
+    macros["IN_SCRATCH"] = int(separate)
     text = with_macros(BLEND_TEXT, **macros)
     block = columns_per_thread(threads, outer, columns, node.dtype)
     values = threads, outer, n, columns, count, block
@@ -187,5 +180,5 @@ KERNELS: KernelTable = {
     AddAlong: add_along,
     PutAlong: put_along,
     Blend: blend,
-    BlendBackward: blend_backward,
+    BlendBackward: blend,
 }

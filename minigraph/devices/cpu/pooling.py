@@ -16,7 +16,7 @@ from minigraph.devices.cpu.handwritten import argmax_text
 from minigraph.devices.cpu.indexing import accumulator_type, index_type
 from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
 from minigraph.devices.cpu.primitives import MIN_GENERATED_WIDTH
-from minigraph.graph import BFLOAT16, DType, Node, Shape
+from minigraph.graph import BFLOAT16, Node, Shape
 from minigraph.jit.expression import c_type, limits
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import FLOAT16, FLOAT32, SMALL_FLOATS, compute_dtype, conversion
@@ -44,20 +44,10 @@ CONVERSION_FUNCTIONS = tuple(
 )
 
 
-def _pooling_kernel(
-    node: Node,
-    pooling: Pooling,
-    images: tuple[Shape, Shape],
-    dtypes: tuple[DType, DType],
-    backward: bool,
-    threads: int,
-) -> NativeKernel | None:
-    """Return the max-pooling kernel between input and output `images`.
-
-    dtypes  of the values, and of the indices of the largest elements
-    """
-    x, y = images
-    value, index = dtypes
+def max_pool2d(op: MaxPool2d | MaxPool2dBackward, node: Node, threads: int) -> NativeKernel | None:
+    backward, pooling, value = isinstance(op, MaxPool2dBackward), op.pooling, node.specs[0].dtype
+    x, y = _images(node, backward)
+    index = (node.inputs[1].spec if backward else node.specs[1]).dtype
     lanes = math.prod(x[4:])
     small = value in SMALL_FLOATS
     if small and (value != BFLOAT16 or lanes == 1):
@@ -115,33 +105,10 @@ def _pooling_kernel(
     return NativeKernel(node, [call(source, *values, scratch=True)], threads * thread_bytes)
 
 
-def max_pool2d(op: MaxPool2d, node: Node, threads: int) -> NativeKernel | None:
-    y, indices = node.specs
-    images = node.inputs[0].shape, y.shape
-    return _pooling_kernel(node, op.pooling, images, (y.dtype, indices.dtype), False, threads)
-
-
-def max_pool2d_backward(op: MaxPool2dBackward, node: Node, threads: int) -> NativeKernel | None:
-    dy, indices = node.inputs
-    images = node.shape, dy.shape
-    return _pooling_kernel(node, op.pooling, images, (dy.dtype, indices.dtype), True, threads)
-
-
-def avg_pool2d(op: AvgPool2d, node: Node, threads: int) -> NativeKernel | None:
-    return _average_kernel(node, op, (node.inputs[0].shape, node.shape), threads)
-
-
-def avg_pool2d_backward(op: AvgPool2dBackward, node: Node, threads: int) -> NativeKernel | None:
-    return _average_kernel(
-        node, op.pool, (node.shape, node.inputs[0].shape), threads, backward=True
-    )
-
-
-def _average_kernel(
-    node: Node, pool: AvgPool2d, images: tuple[Shape, Shape], threads: int, backward: bool = False
-) -> NativeKernel | None:
-    """Return the average-pooling kernel between input and output `images`."""
-    pooling, (x, y) = pool.pooling, images
+def avg_pool2d(op: AvgPool2d | AvgPool2dBackward, node: Node, threads: int) -> NativeKernel | None:
+    backward = isinstance(op, AvgPool2dBackward)
+    pool = op.pool if isinstance(op, AvgPool2dBackward) else op
+    pooling, (x, y) = pool.pooling, _images(node, backward)
     window, stride = pooling.window, pooling.stride
     windows_per_pixel = (
         math.ceil(k / t) if backward else k for k, t in zip(window, stride, strict=True)
@@ -173,6 +140,12 @@ def _average_kernel(
     return NativeKernel(node, [call(source, threads, x[0] * x[1], *x[2:4], *y[2:4], *borders)])
 
 
+def _images(node: Node, backward: bool) -> tuple[Shape, Shape]:
+    """Return the shapes of the images before and after pooling."""
+    read, written = node.inputs[0].shape, node.specs[0].shape
+    return (written, read) if backward else (read, written)
+
+
 def _is_partition(pooling: Pooling) -> bool:
     """Whether windows neither overlap nor have borders."""
     return pooling.stride == pooling.window and not any(map(any, pooling.padding))
@@ -193,8 +166,8 @@ def laid_out(op: LaidOut, node: Node, threads: int) -> NativeKernel | None:
 
 KERNELS: KernelTable = {
     AvgPool2d: avg_pool2d,
-    AvgPool2dBackward: avg_pool2d_backward,
+    AvgPool2dBackward: avg_pool2d,
     MaxPool2d: max_pool2d,
-    MaxPool2dBackward: max_pool2d_backward,
+    MaxPool2dBackward: max_pool2d,
     LaidOut: laid_out,
 }

@@ -13,7 +13,7 @@ from minigraph.devices.cuda.handwritten import (
     handwritten_kernel,
 )
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.graph import DType, Node, Shape
+from minigraph.graph import DType, Node
 from minigraph.jit.expression import c_type, limits
 from minigraph.ops.elementwise import kind
 from minigraph.ops.layout import LaidOut, Reorder
@@ -44,7 +44,7 @@ def _pooled(
     """Return the kernel of a pooling, or of its gradient.
 
     position_type  type of the maxima's positions in windows; None for averages
-    counted_range  result of `_counted_range` for averages
+    counted_range  begin and end of the rows, then of the columns, that averages count
     """
     result, operand = node.specs[0], node.inputs[0].spec
     (x, y), dtype = (result.shape, operand.shape)[:: 1 if backward else -1], result.dtype
@@ -83,28 +83,19 @@ def _pooled(
     return handwritten_kernel(node, "pool2d", macros, count, sizes, resident=resident)
 
 
-def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:
-    (x,) = node.inputs
-    is_large = math.prod(op.pooling.window) > MAX_PLAIN_SUM
-    if kind(x.dtype) != "f" or (is_large and not any(map(any, op.pooling.padding))):
+def avg_pool2d(op: AvgPool2d | AvgPool2dBackward, node: Node) -> CudaKernel | None:
+    backward = isinstance(op, AvgPool2dBackward)
+    pool = op.pool if isinstance(op, AvgPool2dBackward) else op
+    pooling, (h, w) = pool.pooling, (node if backward else node.inputs[0]).shape[2:4]
+    is_large = not backward and math.prod(pooling.window) > MAX_PLAIN_SUM
+    if kind(node.dtype) != "f" or (is_large and not any(map(any, pooling.padding))):
         return None  # in the generated kernel, many threads share a large window
-    return _pooled(node, op.pooling, counted_range=_counted_range(op, x.shape))
-
-
-def avg_pool2d_backward(op: AvgPool2dBackward, node: Node) -> CudaKernel | None:
-    if kind(node.dtype) != "f":
-        return None
-    counted_range = _counted_range(op.pool, node.shape)
-    return _pooled(node, op.pool.pooling, backward=True, counted_range=counted_range)
-
-
-def _counted_range(op: AvgPool2d, x: Shape) -> tuple[int, ...]:
-    """Return the ranges of rows and of columns that averages count: begin and end of each."""
-    if not op.count_padding:
-        return 0, x[2], 0, x[3]
-    (top, bottom), (left, right) = op.pooling.padding
-    p, q = op.pad
-    return -top, x[2] + min(p, bottom), -left, x[3] + min(q, right)
+    counted_range = 0, h, 0, w
+    if pool.count_padding:
+        (top, bottom), (left, right) = pooling.padding
+        p, q = pool.pad
+        counted_range = -top, h + min(p, bottom), -left, w + min(q, right)
+    return _pooled(node, pooling, backward=backward, counted_range=counted_range)
 
 
 def laid_out(op: LaidOut, node: Node) -> CudaKernel | None:
@@ -148,7 +139,7 @@ POOLINGS: Kernels = {
     MaxPool2d: lambda op, node: _pooled(node, op.pooling, node.specs[1].dtype),
     MaxPool2dBackward: lambda op, node: _pooled(node, op.pooling, node.inputs[1].dtype, True),
     AvgPool2d: avg_pool2d,
-    AvgPool2dBackward: avg_pool2d_backward,
+    AvgPool2dBackward: avg_pool2d,
 }
 KERNELS: Kernels = {
     **POOLINGS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -48,63 +47,41 @@ def argmax(op: Argmax, node: Node) -> CudaKernel:
     return handwritten_kernel(node, "argmax_across", macros, outer * inner, (n, inner))
 
 
-def cumulative_sum(op: CumulativeSum, node: Node) -> CudaKernel | None:
-    # In float64 a partial sum may overflow although the running sum does not.
-    splittable = node.dtype != np.float64
-    identity = "-0.0" if kind(node.dtype) == "f" else "0"
-    return _cumulative(op.axis, node, "+", identity, splittable, "n - 1 - j" if op.reverse else "j")
-
-
-def recurrence(op: Recurrence, node: Node) -> CudaKernel | None:
-    position = "n - 1 - j" if op.reverse else "j"
-    return _cumulative(op.axis, node, "+", "0", False, position, " + inner" if op.reverse else "")
-
-
-def _cumulative(
-    axis: int,
-    node: Node,
-    operator: str,
-    identity: str,
-    splittable: bool = False,
-    position: str = "j",
-    factor: str | None = None,
-) -> CudaKernel | None:
-    """Return the kernel of a running sum, product or recurrence along rows.
-
-    identity    result for no elements
-    splittable  whether several threads may compute parts of a row
-    position    C expression for the position of element j in the order of the scan
-    factor      C expression for the distance from an element of a recurrence to its factor
-    """
+def cumulative(op: CumulativeSum | CumulativeProduct | Recurrence, node: Node) -> CudaKernel | None:
     if kind(node.dtype) == "b":
         return None
-    outer, n, inner = sizes_around(node.shape, axis)
-    macros: dict[str, object] = {**element(node.dtype), "IDENTITY": identity, "AT": position}
-    if inner == 1 and n > SHORT_ROW and splittable:
+    outer, n, inner = sizes_around(node.shape, op.axis)
+    is_sum, is_product = isinstance(op, CumulativeSum), isinstance(op, CumulativeProduct)
+    reverse = getattr(op, "reverse", False)
+    identity = "1" if is_product else "-0.0" if is_sum and kind(node.dtype) == "f" else "0"
+    macros: dict[str, object] = {**element(node.dtype), "IDENTITY": identity}
+    macros["AT"] = "n - 1 - j" if reverse else "j"
+    # In float64 a partial sum may overflow although the running sum does not.
+    if inner == 1 and n > SHORT_ROW and is_sum and node.dtype != np.float64:
         return handwritten_kernel(
             node, "cumulative_parts", macros, outer, (n,), threads_for(n), inplace=((0,),)
         )
-    combine = f"total {operator} LOAD(p[at])"
-    if factor is not None:
-        combine = f"j ? LOAD(p[at]) + LOAD(f[at{factor}]) * total : LOAD(p[at])"
+    combine = f"total {'*' if is_product else '+'} LOAD(p[at])"
+    if isinstance(op, Recurrence):
+        at = "at + inner" if reverse else "at"
+        combine = f"j ? LOAD(p[at]) + LOAD(f[{at}]) * total : LOAD(p[at])"
     macros |= {"OUT": len(node.inputs), "COMBINE": combine}
     count, inplace = outer * inner, ((0,), ())[: len(node.inputs)]
     return handwritten_kernel(node, "cumulative", macros, count, (n, inner), inplace=inplace)
 
 
-def _cross_entropy(node: Node, labels: int, inplace: Sequence[Sequence[int]]) -> CudaKernel:
-    """Return the kernel of a node whose operand `labels` are the labels, behind the logits."""
-    logits, label = node.inputs[labels - 1 : labels + 1]
+def cross_entropy(op: CrossEntropy | CrossEntropyBackward, node: Node) -> CudaKernel:
+    *dy, logits, label = node.inputs
     n = logits.shape[-1]
     macros = {
         **element(logits.dtype),
         "EXP": c_function("exp", logits.dtype),
         "LOG": c_function("log", logits.dtype),
         "L": c_type(label.dtype),
-        "LABELS": labels,
-        "BACKWARD": labels - 1,
+        "LABELS": len(node.inputs) - 1,
+        "BACKWARD": len(dy),
     }
-    threads = threads_for(n)
+    threads, inplace = threads_for(n), ((), (0,), ()) if dy else ()
     return handwritten_kernel(
         node, "cross_entropy", macros, label.size, (n,), threads, inplace=inplace
     )
@@ -114,9 +91,9 @@ KERNELS: Kernels = {
     Argsort: argsort,
     Searchsorted: searchsorted,
     Argmax: argmax,
-    CumulativeSum: cumulative_sum,
-    CumulativeProduct: lambda op, node: _cumulative(op.axis, node, "*", "1"),
-    Recurrence: recurrence,
-    CrossEntropy: lambda op, node: _cross_entropy(node, 1, ()),
-    CrossEntropyBackward: lambda op, node: _cross_entropy(node, 2, ((), (0,), ())),
+    CumulativeSum: cumulative,
+    CumulativeProduct: cumulative,
+    Recurrence: cumulative,
+    CrossEntropy: cross_entropy,
+    CrossEntropyBackward: cross_entropy,
 }
