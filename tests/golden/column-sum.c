@@ -28,21 +28,21 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     }
     if (splits == 1 || run == 0) {
       float lane2[512];
+      int64_t accumulated = 0;
       #pragma GCC ivdep
       for (int64_t k = 0; k < unit_width; k++) {
         lane2[k] = 0;
       }
       const int64_t inner = extent[loop_axes - 1], first_row = split_begin / inner;
       const int64_t inner_stride0 = operand[0 * record + record - 1];
+      int64_t begin = split_begin, col = split_begin - first_row * inner;
       mg_odometer_start(a, 2, loop_axes - 1, first_row, row_offset, row_stride, index);
-      int64_t begin = split_begin, inner_index = split_begin - first_row * inner;
-      int64_t accumulated = 0;
       while (begin < split_end) {
-        int64_t rows = inner - inner_index < split_end - begin ? inner - inner_index : split_end - begin;
-        if (rows > 64 - accumulated) rows = 64 - accumulated;
-        char *row0 = base0 + row_offset[0] + inner_index * inner_stride0;
+        int64_t n = inner - col < split_end - begin ? inner - col : split_end - begin;
+        if (n > 64 - accumulated) n = 64 - accumulated;
+        char *row0 = base0 + row_offset[0] + col * inner_stride0;
         int64_t i = 0;
-        for (; i + 4 <= rows; i += 4) {
+        for (; i + 4 <= n; i += 4) {
           #pragma GCC ivdep
           for (int64_t k = 0; k < unit_width; k++) {
             float acc2 = lane2[k];
@@ -56,7 +56,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
             lane2[k] = acc2;
           }
         }
-        for (; i < rows; i++) {
+        for (; i < n; i++) {
           const float *p0 = (const float *)(row0 + i * inner_stride0);
           #pragma GCC ivdep
           for (int64_t k = 0; k < unit_width; k++) {
@@ -67,12 +67,12 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
             lane2[k] = acc2;
           }
         }
-        begin += rows;
-        if ((inner_index += rows) == inner) {
-          inner_index = 0;
+        begin += n;
+        if ((col += n) == inner) {
+          col = 0;
           mg_odometer_advance(a, 2, loop_axes - 1, row_offset, row_stride, index);
         }
-        if ((accumulated += rows) == 64 || begin == split_end) {
+        if ((accumulated += n) == 64 || begin == split_end) {
           accumulated = 0;
           #pragma GCC ivdep
           for (int64_t k = 0; k < unit_width; k++) {

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minigraph.jit.c.body import clear_total, combine_splits, declare, declare_total, element
+from minigraph.jit.c.body import (
+    accumulators,
+    add_to_total,
+    clear_total,
+    combine_splits,
+    complete_total,
+    declare,
+    declare_total,
+    element,
+    identity,
+)
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
 from minigraph.jit.pattern import KernelPattern
@@ -61,6 +71,23 @@ class ColumnLoop:
             declarations += declare_total(self.pattern, v, f"[{self.max_columns}]")
             clear += clear_total(self.pattern, v, "[k]")
         return [*declarations, *self.wrap(clear)]
+
+    def accumulators(
+        self, stage: int, index: str, count: int
+    ) -> tuple[list[str], list[str], list[str], list[str]]:
+        """Return statements that declare accumulators, clear them, add them to totals, end a run.
+
+        index  of an accumulator of the column in the C array `lane{v}`, which has `count`
+        """
+        declarations, clear, flush, complete = [], [], [], []
+        for v in self.pattern.reduced(stage):
+            value, lane = self.pattern.values[v], f"lane{v}[{index}]"
+            short_type, _ = accumulators(self.pattern, value)
+            declarations.append(f"{short_type} lane{v}[{count}];")
+            clear.append(f"{lane} = {identity(self.pattern, value)};")
+            flush.append(add_to_total(self.pattern, v, lane, "[k]"))
+            complete += complete_total(self.pattern, v, "[k]")
+        return declarations, clear, flush, complete
 
     def compute(self, indices: Iterable[int]) -> list[str]:
         """Return statements that compute values of level UNIT or ROW; wide ones go to arrays."""

@@ -53,52 +53,29 @@ def column_text(pattern: KernelPattern) -> str:
 
 def _run_down(columns: ColumnLoop, stage: int) -> list[str]:
     """Return statements for a run of a split over the rows of a block of columns."""
-    pattern = columns.pattern
-    reduced, moving = pattern.reduced(stage), pattern.moving(stage)
-    lanes, clear, flush, complete = [], [], [], []
-    for v in reduced:
-        value, lane = pattern.values[v], f"lane{v}[k]"
-        short_type, _ = c.accumulators(pattern, value)
-        lanes.append(f"{short_type} lane{v}[{pattern.columns}];")
-        clear.append(f"{lane} = {c.identity(pattern, value)};")
-        flush.append(c.add_to_total(pattern, v, lane, "[k]"))
-        complete += c.complete_total(pattern, v, "[k]")
-    count = len(pattern.dtypes)
-    rows = [
-        "int64_t rows = inner - inner_index < split_end - begin "
-        "? inner - inner_index : split_end - begin;"
-    ]
-    if reduced:
-        rows.append(f"if (rows > {STRETCH} - accumulated) rows = {STRETCH} - accumulated;")
-    begin = "char *row{0} = base{0} + row_offset[{0}] + inner_index * inner_stride{0};"
-    unrolled = []
+    pattern, moving = columns.pattern, columns.pattern.moving(stage)
+    lanes, clear, flush, complete = columns.accumulators(stage, "k", pattern.columns)
+    begin = "char *row{0} = base{0} + row_offset[{0}] + col * inner_stride{0};"
+    rows = [*map(begin.format, moving), "int64_t i = 0;"]
     if not c.is_costly(pattern, stage) and not pattern.stored(stage):
-        head = f"for (; i + {UNROLLED} <= rows; i += {UNROLLED})"
-        unrolled = block(head, *_rows(columns, stage, UNROLLED))
-    odometer = f"a, {count}, loop_axes - 1"
+        head = f"for (; i + {UNROLLED} <= n; i += {UNROLLED})"
+        rows += block(head, *_rows(columns, stage, UNROLLED))
+    rows += block("for (; i < n; i++)", *_rows(columns, stage, 1))
+    after: list[str] = []
+    if flush:
+        lanes.append("int64_t accumulated = 0;")
+        rows.insert(0, f"if (n > {STRETCH} - accumulated) n = {STRETCH} - accumulated;")
+        after = block(
+            f"if ((accumulated += n) == {STRETCH} || begin == split_end)",
+            "accumulated = 0;",
+            *columns.wrap([*flush, *clear]),
+        )
     body = [
         *lanes,
         *columns.wrap(clear),
         "const int64_t inner = extent[loop_axes - 1], first_row = split_begin / inner;",
         *(f"const int64_t inner_stride{k} = operand[{k} * record + record - 1];" for k in moving),
-        f"mg_odometer_start({odometer}, first_row, row_offset, row_stride, index);",
-        "int64_t begin = split_begin, inner_index = split_begin - first_row * inner;",
-        *(["int64_t accumulated = 0;"] if reduced else []),
-        *block(
-            "while (begin < split_end)",
-            *rows,
-            *map(begin.format, moving),
-            "int64_t i = 0;",
-            *unrolled,
-            *block("for (; i < rows; i++)", *_rows(columns, stage, 1)),
-            "begin += rows;",
-            *block(
-                "if ((inner_index += rows) == inner)",
-                "inner_index = 0;",
-                f"mg_odometer_advance({odometer}, row_offset, row_stride, index);",
-            ),
-            *_flush(columns, clear, flush),
-        ),
+        *c.over_rows(pattern, rows, after),
         *columns.wrap(complete),
     ]
     return c.in_run(pattern, stage, body)
@@ -123,14 +100,3 @@ def _rows(columns: ColumnLoop, stage: int, rows: int) -> list[str]:
     # Unrolling leaves only the loop over columns, which is vectorised.
     unrolled = block(f"for (int u = 0; u < {rows}; u++)", *row, *body)
     return columns.wrap([*loads, f"#pragma GCC unroll {rows}", *unrolled, *stores])
-
-
-def _flush(columns: ColumnLoop, clear: list[str], flush: list[str]) -> list[str]:
-    """Return statements that add the lanes of a stretch of rows to totals, and clear the lanes."""
-    if not flush:
-        return []
-    return block(
-        f"if ((accumulated += rows) == {STRETCH} || begin == split_end)",
-        "accumulated = 0;",
-        *columns.wrap([*flush, *clear]),
-    )

@@ -57,7 +57,7 @@ def _run_over_pixels(lanes: ColumnLoop, stage: int) -> list[str]:
     buffered = buffers.buffered(pattern, stage)
     loads = lanes.load_wide(elements, pattern.roots(stage), stage)
     if reduced:
-        declarations, flush, complete = _accumulators(lanes, reduced)
+        declarations, flush, complete = _accumulators(lanes, stage)
         limit = [f"if (n > {STRETCH * PIXELS}) n = {STRETCH * PIXELS};"]
         row += _reduce(lanes, stage, loads, elements)
     else:
@@ -75,24 +75,17 @@ def _run_over_pixels(lanes: ColumnLoop, stage: int) -> list[str]:
     return c.in_run(pattern, stage, body)
 
 
-def _accumulators(lanes: ColumnLoop, reduced: list[int]) -> tuple[list[str], list[str], list[str]]:
+def _accumulators(lanes: ColumnLoop, stage: int) -> tuple[list[str], list[str], list[str]]:
     """Return three lists of statements: to declare accumulators, flush them, and end a run."""
-    pattern = lanes.pattern
-    declarations, clear, flush, complete = [], [], [], []
-    for v in reduced:
-        value, lane = pattern.values[v], f"lane{v}[u * {pattern.lanes} + k]"
-        short_type, _ = c.accumulators(pattern, value)
-        declarations.append(f"{short_type} lane{v}[{PIXELS * pattern.lanes}];")
-        clear.append(f"{lane} = {c.identity(pattern, value)};")
-        flush.append(c.add_to_total(pattern, v, lane, "[k]"))
-        complete += c.complete_total(pattern, v, "[k]")
+    count, index = lanes.pattern.lanes, f"u * {lanes.pattern.lanes} + k"
+    declarations, clear, flush, complete = lanes.accumulators(stage, index, PIXELS * count)
     loop = f"for (int u = 0; u < {PIXELS}; u++)"
     flush_all = [loop, *indented(lanes.wrap(flush + clear))]
-    count = f"accumulated += (n + {PIXELS - 1}) / {PIXELS};"
+    advance = f"accumulated += (n + {PIXELS - 1}) / {PIXELS};"
     condition = f"if (accumulated >= {STRETCH} || begin == split_end)"
     return (
         [*declarations, loop, *indented(lanes.wrap(clear)), "int64_t accumulated = 0;"],
-        [count, *block(condition, "accumulated = 0;", *flush_all)],
+        [advance, *block(condition, "accumulated = 0;", *flush_all)],
         lanes.wrap(complete),
     )
 
