@@ -32,7 +32,7 @@ from minigraph.devices.cpu.kernel import (
 )
 from minigraph.devices.cpu.onednn_kernel import EXECUTE
 from minigraph.devices.host import Observer, call_in_order, external_memory, no_observer
-from minigraph.devices.reference import NumpyKernel, run_step
+from minigraph.devices.reference import Interpreter, NumpyKernel, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
@@ -103,7 +103,7 @@ class NativeSegment(NamedTuple):
         return any(step.changes_parameters for step in self.steps[:row])
 
 
-class NativeProgram:
+class NativeProgram(Interpreter):
     """The steps of a program, bound to memory; call it with the memory of inputs and outputs.
 
     linker  of the program's texts
@@ -118,10 +118,8 @@ class NativeProgram:
         threads: int,
         bulk: bool,
     ) -> None:
-        self.program = program
-        self.memory = memory
+        super().__init__(program, memory)
         self.walker = walker
-        self.failures: dict[Step, str] = {}
         # The arrays of a call have the first slots.
         buffers = dict.fromkeys((*program.external, *program.buffers))
         self.slot = {buffer: i for i, buffer in enumerate(buffers)}
@@ -136,15 +134,11 @@ class NativeProgram:
         self.prepared = ConvertedConstants(self.slots, len(buffers), self.linker)
         self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)
+        self.launches = sum(segment.calls is not None for segment in self.segments)
         # After the first segment that changes parameters has begun, a call must run to its end.
         changing = [i for i, segment in enumerate(self.segments) if segment.changes_before(None)]
         end = changing[0] if changing else len(self.segments)
         self.reading_segments, self.changing_segments = self.segments[:end], self.segments[end:]
-
-    @property
-    def launches(self) -> int:
-        """Native calls from Python."""
-        return sum(segment.calls is not None for segment in self.segments)
 
     def _segments(self, bulk: bool) -> list[NativeSegment]:
         """Return the segments: with `bulk`, as many steps as possible in each native call."""
@@ -239,7 +233,7 @@ class NativeProgram:
 
     def _run(self, segment: NativeSegment, arrays: Sequence[Array]) -> None:
         if not segment.walk:
-            self._run_in_python(segment.steps[0], arrays)
+            self._run_step(segment.steps[0], self._all_memory(arrays))
         elif segment.walk(*arrays):
             self._continue_walk(segment, arrays)
 
@@ -290,7 +284,7 @@ class NativeProgram:
                     for i, _ in rows:
                         start = time.perf_counter()
                         if segment.calls is None:
-                            self._run_in_python(step, arrays)
+                            self._run_step(step, memory)
                         elif self._row_fails(segment.calls[i : i + 1], arrays):
                             self._compute_in_numpy(step, arrays)
                         timings.append(Timing(step, start, time.perf_counter() - start))
@@ -304,20 +298,13 @@ class NativeProgram:
         for progress in self.linker.loop_progress:
             progress[:] = 0
 
-    def _run_in_python(self, step: Step, arrays: Sequence[Array]) -> None:
-        try:
-            run_step(step, step.kernel, self._all_memory(arrays))
-        except KernelFailed as error:
-            self._compute_in_numpy(step, arrays, str(error))
-
-    def _compute_in_numpy(self, step: Step, arrays: Sequence[Array], why: str = "") -> None:
+    def _compute_in_numpy(self, step: Step, arrays: Sequence[Array]) -> None:
         """Compute a step whose kernel failed in NumPy, which raises if an input is invalid."""
         run_step(step, step.kernel.fallback or NumpyKernel(step.node), self._all_memory(arrays))
-        if step.kernel.validates_input and not why:
+        if step.kernel.validates_input:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
-        # The compiler has already warned about a source that did not compile.
-        if not step.kernel.fallback and (step.measured or not why):
-            self.failures[step] = why or f"{step.kernel.name} reported an error"
+        if not step.kernel.fallback:
+            self.failures[step] = f"{step.kernel.name} reported an error"
 
     def _all_memory(self, arrays: Sequence[Array]) -> Memory:
         return {**self.memory, **external_memory(self.program, arrays)}
