@@ -38,11 +38,12 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     const int prefetch = splits == 1 && 4 * length <= 131072;
     const char *next0 = base0 + operand[0 * record + 1 + unit_axes];
     double total1;
-    total1 = 0;
     double total5;
-    total5 = 0;
     double total15;
+    total1 = 0;
+    total5 = 0;
     total15 = 0;
+    (void)inner; (void)index; (void)row_offset; (void)split_end;
     const float v2 = *(const float *)(constants + 0);
     const float v6 = *(const float *)(constants + 1);
     const float v9 = 0x0.0p+0;
@@ -219,7 +220,6 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         }
       }
     }
-    (void)inner; (void)index; (void)row_offset; (void)split_end;
   }
   if (a[4]) mg_fence();
 }

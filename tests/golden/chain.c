@@ -18,6 +18,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     mg_unit_offsets(a, 2, unit, unit_offset);
     char *const base0 = slots[operand[0 * record]] + unit_offset[0];
     char *const base1 = slots[operand[1 * record]] + unit_offset[1];
+    (void)inner; (void)index; (void)row_offset; (void)split_end;
     const float v1 = *(const float *)(constants + 0);
     const float v2 = 0x1.0000000000000p+0;
     {
@@ -49,7 +50,6 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         }
       }
     }
-    (void)inner; (void)index; (void)row_offset; (void)split_end;
   }
   if (a[4]) mg_fence();
 }

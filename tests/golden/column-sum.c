@@ -112,6 +112,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     }
   }
 }
+
 int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];

@@ -47,12 +47,13 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     const int prefetch = splits == 1 && 4 * length <= 131072;
     const char *next0 = base0 + operand[0 * record + 1 + unit_axes];
     float total1;
-    total1 = -INFINITY;
     double total4;
+    total1 = -INFINITY;
     total4 = 0;
     const int64_t row_length = (length + 63) / 64 * 64;
     char *const rows = partial + (a[0] > 1 ? omp_get_thread_num() : 0) * 4 * row_length;
     float *restrict const row3 = (float *)(rows + 0 * row_length);
+    (void)inner; (void)index; (void)row_offset; (void)split_end;
     {
       float lane1[64], identity1 = -INFINITY;
       MG_OPAQUE(identity1);
@@ -173,7 +174,6 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         }
       }
     }
-    (void)inner; (void)index; (void)row_offset; (void)split_end;
   }
   if (a[4]) mg_fence();
 }

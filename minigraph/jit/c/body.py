@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from minigraph.graph import BFLOAT16, BOOL
 from minigraph.jit.c.buffers import store_element
@@ -134,35 +134,6 @@ def row_operands(pattern: KernelPattern, stage: int) -> list[str]:
         lines.append(f"if (!({inside}) && n > {limit}) n = {limit};")
     moving = pattern.moving(stage)
     return [*lines, *(pointer(pattern, k, f"base{k} + row_offset[{k}]", "col") for k in moving)]
-
-
-def combine_splits(
-    pattern: KernelPattern,
-    stage: int,
-    cell: str,
-    subscript: str = "",
-    loop: Callable[[list[str]], list[str]] = list,
-) -> list[str]:
-    """Return statements that store a split's partial results, or later combine those of all splits.
-
-    cell       index of reduction {r} of split {s} among the partial results
-    subscript  of a total, such as [k], in the loop that `loop` returns
-    """
-    save, combined = [], []
-    for v in pattern.reduced(stage) if pattern.divisible else ():
-        r, value = pattern.reductions.index(v), pattern.values[v]
-        _, total_type = accumulators(pattern, value)
-        partial = f"*({total_type} *)(partial + 8 * ({cell}))"
-        save.append(f"{partial.format(s='split', r=r)} = total{v}{subscript};")
-        result = combine(value, partial.format(s="s", r=r), f"total{v}{subscript}")
-        combined.append(f"total{v}{subscript} = {result};")
-    if not save:
-        return []
-    return block(
-        "if (splits > 1)",
-        *block(f"if (run == {stage})", *loop(save), "return;"),
-        *block("for (int64_t s = 0; s < splits; s++)", *loop(combined)),
-    )
 
 
 def is_costly(pattern: KernelPattern, stage: int) -> bool:

@@ -36,19 +36,14 @@ def column_text(pattern: KernelPattern) -> str:
     size = pattern.columns
     loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < unit_width; k++)")
     cell = f"((column + k) * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
-    columns = ColumnLoop(pattern, loop, size, "k", cell)
+    columns = ColumnLoop(pattern, cell, loop, size, "k")
     locate, count = blocks_of_columns(pattern)
     stores = [k for k, store in enumerate(pattern.stores, pattern.inputs) if store.per_unit]
     operands = [*pattern.loaded(pattern.unit_values), *stores]
     moving = [k for k in operands if pattern.accesses[k] != "fixed"]
-    body = c.bases(pattern, "1 + unit_axes")
-    body += [c.pointer(pattern, k, f"base{k}") for k in moving]
-    body += columns.totals() + columns.compute_unit(0)
-    for stage in range(pattern.stages):
-        body += _run_down(columns, stage)
-        body += columns.splits(stage) + columns.compute_unit(stage + 1)
-    unit = c.unit_function(pattern, locate, body)
-    return unit + c.entry(pattern, count)
+    pointers = [c.pointer(pattern, k, f"base{k}") for k in moving]
+    before = [*c.bases(pattern, "1 + unit_axes"), *pointers, *columns.totals()]
+    return columns.text(locate, count, before, _run_down)
 
 
 def _run_down(columns: ColumnLoop, stage: int) -> list[str]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from minigraph.jit.c import body as c
 from minigraph.jit.c import buffers
-from minigraph.jit.c.column_loop import ColumnLoop
+from minigraph.jit.c.column_loop import ColumnLoop, whole_units
 from minigraph.jit.emitter import block, indented
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
@@ -35,18 +35,10 @@ def lane_text(pattern: KernelPattern) -> str:
     """Return the functions of a "lane" kernel, called NAME."""
     loop = ("#pragma omp simd", f"for (int k = 0; k < {pattern.lanes}; k++)")
     cell = f"((unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}) * {pattern.lanes} + k"
-    lanes = ColumnLoop(pattern, loop, pattern.lanes, "0", cell)
-    locate = [
-        "const int64_t inner = extent[loop_axes - 1];",
-        "const int64_t first_row = split_begin ? split_begin / inner : 0;",
-        f"mg_unit_offsets(a, {pattern.records}, unit, unit_offset);",
-    ]
-    body = c.bases(pattern, "record - 1") + lanes.totals() + lanes.compute_unit(0)
-    for stage in range(pattern.stages):
-        body += _run_over_pixels(lanes, stage)
-        body += lanes.splits(stage) + lanes.compute_unit(stage + 1)
-    unit = c.unit_function(pattern, locate, body, buffers.fence(pattern))
-    return unit + "\n" + c.entry(pattern, "units")
+    lanes = ColumnLoop(pattern, cell, loop, pattern.lanes)
+    before = c.bases(pattern, "record - 1") + lanes.totals()
+    after = buffers.fence(pattern)
+    return lanes.text(whole_units(pattern), "units", before, _run_over_pixels, after)
 
 
 def _run_over_pixels(lanes: ColumnLoop, stage: int) -> list[str]:

@@ -41,19 +41,15 @@ def narrow_text(pattern: KernelPattern) -> str:
     fixed = [k for k, access in enumerate(pattern.accesses) if access == "fixed"]
     loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < unit_width; k++)")
     head = tuple(c.pointer(pattern, k, f"base{k} + k * unit_stride{k}") for k in fixed)
-    rows = ColumnLoop(pattern, loop, pattern.columns, "0", "", head)
+    rows = ColumnLoop(pattern, "", loop, pattern.columns, head=head)
     locate, count = blocks_of_columns(pattern)
-    body = c.bases(pattern, "record - 1")
+    before = c.bases(pattern, "record - 1")
     for k in range(len(pattern.dtypes)):
-        body.append(f"const int64_t unit_stride{k} = operand[{k} * record + 1 + unit_axes];")
+        before.append(f"const int64_t unit_stride{k} = operand[{k} * record + 1 + unit_axes];")
     for v in pattern.rows:
         ctype = c_type(pattern.values[v].dtype)
-        body.append(f"{ctype} row{v}[{pattern.columns * MAX_NARROW_ROW}];")
-    body += rows.compute_unit(0)
-    for stage in range(pattern.stages):
-        body += _stage(rows, stage) + rows.compute_unit(stage + 1)
-    unit = c.unit_function(pattern, locate, body, buffers.fence(pattern))
-    return unit + c.entry(pattern, count)
+        before.append(f"{ctype} row{v}[{pattern.columns * MAX_NARROW_ROW}];")
+    return rows.text(locate, count, before, _stage, buffers.fence(pattern))
 
 
 def _fold_name(pattern: KernelPattern, v: int) -> str:

@@ -31,10 +31,11 @@ from __future__ import annotations
 
 from minigraph.jit.c import body as c
 from minigraph.jit.c import buffers
+from minigraph.jit.c.column_loop import ColumnLoop, whole_units
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import SPLIT_MULTIPLE, STRETCH
-from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
+from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 from minigraph.ops.reduction import Reduction
 
 LANES = 64  # accumulators: enough vectors to hide the latency of an addition
@@ -43,22 +44,10 @@ PREFETCHED = 128 << 10  # bytes of a unit that is prefetched, at most
 
 def row_text(pattern: KernelPattern) -> str:
     """Return the functions of a "map" or "row" kernel, called NAME."""
-    locate = [
-        "const int64_t inner = extent[loop_axes - 1];",
-        "const int64_t first_row = split_begin ? split_begin / inner : 0;",
-        f"mg_unit_offsets(a, {pattern.records}, unit, unit_offset);",
-    ]
-    cell = f"(unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
-    body = c.bases(pattern, "record - 1") + _next_unit(pattern)
-    for v in pattern.reductions:
-        body += c.declare_total(pattern, v) + c.clear_total(pattern, v)
-    body += _kept_rows(pattern) + _compute_unit(pattern, 0)
-    for stage in range(pattern.stages):
-        body += _stage(pattern, stage) + c.combine_splits(pattern, stage, cell)
-        body += _compute_unit(pattern, stage + 1)
-    body.append("(void)inner; (void)index; (void)row_offset; (void)split_end;")
-    unit = c.unit_function(pattern, locate, body, buffers.fence(pattern))
-    return unit + "\n" + c.entry(pattern, "units")
+    unit = ColumnLoop(pattern, f"(unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}")
+    before = [*c.bases(pattern, "record - 1"), *_next_unit(pattern), *unit.totals()]
+    before += [*_kept_rows(pattern), "(void)inner; (void)index; (void)row_offset; (void)split_end;"]
+    return unit.text(whole_units(pattern), "units", before, _stage, buffers.fence(pattern))
 
 
 def fold(pattern: KernelPattern, v: int) -> str:
@@ -114,21 +103,6 @@ def _kept_rows(pattern: KernelPattern) -> list[str]:
     ]
 
 
-def _compute_unit(pattern: KernelPattern, stage: int) -> list[str]:
-    """Return statements that compute the values of level UNIT of a stage, and their outputs."""
-    lines = []
-    for v, value in enumerate(pattern.values):
-        if value.level == UNIT and value.stage == stage:
-            total = f"const {c_type(value.dtype)} v{v} = total{v};"
-            lines.append(total if value.reduces else c.declare(pattern, v, "0"))
-    for k, store in enumerate(pattern.stores, pattern.inputs):
-        if store.per_unit and pattern.values[store.value].stage == stage:
-            # Another split may still read an input that this overwrites.
-            condition = f"splits == 1 || run == {pattern.stages}"
-            lines.append(f"if ({condition}) *p{k} = v{store.value};")
-    return lines
-
-
 def _prefetched(pattern: KernelPattern) -> list[int]:
     """Return the inputs that a unit's second run prefetches for the next unit.
 
@@ -166,10 +140,12 @@ def _prefetch(pattern: KernelPattern, stage: int, index: str, count: str) -> lis
     return lines
 
 
-def _stage(pattern: KernelPattern, stage: int) -> list[str]:
+def _stage(unit: ColumnLoop, stage: int) -> list[str]:
+    """Return statements for a run over the row of a unit, or the part of a split."""
+    pattern = unit.pattern
     reduced, elements = pattern.reduced(stage), pattern.run_at(ELEMENT, stage)
     row = c.row_operands(pattern, stage)
-    row += [c.declare(pattern, v, "0") for v in pattern.run_at(ROW, stage)]
+    row += unit.compute(pattern.run_at(ROW, stage))
     lanes, flush, clear, complete = [], [], [], []
     for v in reduced:
         short_type, total_type = c.accumulators(pattern, pattern.values[v])
