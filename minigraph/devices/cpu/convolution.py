@@ -41,7 +41,10 @@ class PixelSet(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One axis of a convolution: the sizes of its images, and its window."""
+    """One axis of a convolution: the sizes of its images, and its window.
+
+    bordered  whether a window has no taps beyond the images; otherwise these read zeros there
+    """
 
     input_size: int
     output_size: int
@@ -49,21 +52,19 @@ class Axis(NamedTuple):
     stride: int
     padding: int
     dilation: int
+    bordered: bool = True
 
     def input_pixels(self, pixel: int) -> list[tuple[int, int]]:
         """Return the taps of a pixel of the output, each with the input pixel that it reads."""
         first = pixel * self.stride - self.padding
         reads = [(tap, first + tap * self.dilation) for tap in range(self.taps)]
-        return [(tap, x) for tap, x in reads if 0 <= x < self.input_size]
+        return [(tap, x) for tap, x in reads if not self.bordered or 0 <= x < self.input_size]
 
     def output_pixels(self, pixel: int) -> list[tuple[int, int]]:
         """Return the taps that read a pixel of the input, each with the output pixel."""
         spans = [(tap, pixel + self.padding - tap * self.dilation) for tap in range(self.taps)]
-        return [
-            (tap, span // self.stride)
-            for tap, span in spans
-            if span % self.stride == 0 and 0 <= span // self.stride < self.output_size
-        ]
+        reads = [(tap, span // self.stride) for tap, span in spans if span % self.stride == 0]
+        return [(tap, y) for tap, y in reads if not self.bordered or 0 <= y < self.output_size]
 
     def sets(self, backward: bool) -> list[PixelSet]:
         """Return all pixels of the output, or, for the gradient, of the input."""

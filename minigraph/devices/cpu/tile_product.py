@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.amx import DEPTH, LINES, PANEL
 from minigraph.devices.cpu.convolution import (
-    Axis,
     LaidOutConvolution,
     PixelSet,
     axes_of,
@@ -112,7 +111,8 @@ def products_in_tiles(node: Node, columns: Sequence[bool] = (False, False)) -> l
     backward = isinstance(node.op.plain, Conv2dBackwardData)
     shape_in, shape_out = (form.y, form.x) if backward else (form.x, form.y)
     axes = axes_of(form.conv, shape_in, shape_out, form.window)
-    sets = [[*_pixels_by_residue(axis)] if backward else [_all_pixels(axis)] for axis in axes]
+    all_sets = (axis._replace(bordered=False).sets(backward) for axis in axes)
+    sets = [[*map(_upwards, filter(lambda pixels: pixels.taps, each))] for each in all_sets]
     return [_images(form, pair, backward) for pair in itertools.product(*sets)]
 
 
@@ -192,25 +192,16 @@ def _group(channels: int) -> int:
     return LINES if channels % DEPTH else DEPTH
 
 
-def _all_pixels(axis: Axis) -> PixelSet:
-    """Return the results of a convolution along one axis."""
-    return PixelSet(0, 1, axis.output_size, 0, 1, axis.taps, -axis.padding, axis.dilation)
-
-
-def _pixels_by_residue(axis: Axis) -> Iterator[PixelSet]:
-    """Yield the pixels of a gradient for images along one axis, by their residue modulo the stride.
-
-    Pixels of one residue have the same taps.  The taps are reversed, so that the pixels that they
-    read increase.  Some of these are outside of dy and 0.
-    """
-    for residue in range(min(axis.stride, axis.input_size)):
-        spans = [(tap, residue + axis.padding - tap * axis.dilation) for tap in range(axis.taps)]
-        pairs = [(tap, span // axis.stride) for tap, span in spans if span % axis.stride == 0][::-1]
-        if pairs:
-            (tap, start), (next_tap, next_start) = pairs[0], pairs[min(1, len(pairs) - 1)]
-            size = len(range(residue, axis.input_size, axis.stride))
-            steps = next_tap - tap, max(next_start - start, 1)
-            yield PixelSet(residue, axis.stride, size, tap, steps[0], len(pairs), start, steps[1])
+def _upwards(pixels: PixelSet) -> PixelSet:
+    """Return pixels with taps in the order in which the pixels that they read increase."""
+    if pixels.start_step >= 0:
+        return pixels._replace(start_step=max(pixels.start_step, 1))  # of a single tap it is 0
+    tap, start = (
+        first + (pixels.taps - 1) * step
+        for first, step in ((pixels.tap, pixels.tap_step), (pixels.start, pixels.start_step))
+    )
+    steps = {"tap_step": -pixels.tap_step, "start_step": -pixels.start_step}
+    return pixels._replace(tap=tap, start=start, **steps)
 
 
 def _images(form: LaidOutConvolution, sets: Sequence[PixelSet], backward: bool) -> TileProduct:
