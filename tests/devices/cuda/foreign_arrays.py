@@ -89,7 +89,7 @@ class ForeignBench(Workbench):
     def empty(self, nbytes):
         return Foreign(super().empty(nbytes))
 
-    def put(self, array):
+    def upload(self, array):
         return Foreign(array)
 
     def runner(self, kernel):
