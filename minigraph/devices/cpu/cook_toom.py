@@ -15,6 +15,8 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+import numpy as np
+
 Matrix = list[list[Fraction]]
 
 
@@ -40,11 +42,10 @@ def transposed(matrix: Matrix) -> Matrix:
 
 def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
     """Return the coefficients of the product of all x - root, the constant first."""
-    product = [Fraction(1)]
+    product = np.array([Fraction(1)])
     for root in roots:
-        shifted, scaled = ([Fraction(0), *product], [*(root * c for c in product), Fraction(0)])
-        product = [a - b for a, b in zip(shifted, scaled, strict=True)]
-    return product
+        product = np.convolve(product, np.array([-root, Fraction(1)]))
+    return [*product]
 
 
 # ---------------------------------------------------------------- as C
