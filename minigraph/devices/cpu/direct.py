@@ -22,7 +22,7 @@ from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.convolution import LaidOutConvolution, axes_of, laid_out_convolution
 from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
-from minigraph.devices.cpu.prepacked import PrepackedWeights
+from minigraph.devices.cpu.prepacked import prepacked_kernel
 from minigraph.devices.cpu.product import pinned, sums
 from minigraph.devices.problem import FEW_CHANNELS, Arrangement, product_of
 from minigraph.graph import Node, Op, Shape
@@ -215,7 +215,7 @@ def _to_images(node: Node, op: Op, form: LaidOutConvolution, threads: int) -> Na
     images, rows = _strip(n, y_sides[0], row if chunk < ins else 0, outs // vectors, threads)
     sets = [axis.sets(backward) for axis in axes]
     values = [n, ins, outs, *x_sides, *y_sides, *steps, len(node.inputs) - 2, chunk, images, rows]
-    return PrepackedWeights(
+    return prepacked_kernel(
         node,
         NAME,
         _image_text(lanes, lanes_in, vectors, form.window),

@@ -27,7 +27,7 @@ typedef struct {
   int64_t images, rows;               /* of a strip of y */
   int64_t x_step_h, x_step_w;         /* distance in x of consecutive pixels of a set */
   int64_t sets_h, sets_w, threads;
-  int64_t mode;                       /* see `PrepackedWeights` */
+  int64_t mode;                       /* see `prepacked_kernel` */
   int64_t x[2], w[2], bias[2], y[2], unused[2], packed[2];
 } NAME_block;
 typedef struct { /* the sum for each pixel; strides in floats of x and vectors of packed w and y */

@@ -186,13 +186,10 @@ class CpuKernel(Kernel, ABC):
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A kernel's source, and the function that makes its argument block.
-
-    block  (places of inputs, places of outputs, place of scratch) to the words of the block
-    """
+    """A kernel's source, and the function that makes the words of its argument block."""
 
     source: KernelSource
-    block: Callable[[Sequence[Place], Sequence[Place], Place], list[int]]
+    block: Callable[[Operands], list[int]]
 
 
 class NativeKernel(CpuKernel):
@@ -220,7 +217,7 @@ class NativeKernel(CpuKernel):
         self.sources = [*dict.fromkeys(part.source for part in parts)]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        return [linker.call(part.source, part.block(*operands[:3])) for part in self.parts]
+        return [linker.call(part.source, part.block(operands)) for part in self.parts]
 
 
 # By op, (op, node, threads) to the kernel of a node; None for unsupported shapes or types.
@@ -371,8 +368,9 @@ def call(text: str | KernelSource, *values: int, scratch: bool = False) -> Kerne
     """
     source = text if isinstance(text, KernelSource) else KernelSource(text)
 
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch_place: Place) -> list[int]:
+    def block(operands: Operands) -> list[int]:
+        ins, outs, scratch_place, _ = operands
         places = (*ins, *outs, scratch_place) if scratch else (*ins, *outs)
-        return [*values, *(v for place in places for v in place)]
+        return [*values, *itertools.chain(*places)]
 
     return KernelCall(source, block)

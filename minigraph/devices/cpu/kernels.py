@@ -13,8 +13,8 @@ from minigraph.devices.cpu.kernel import (
     KernelCall,
     KernelTable,
     NativeKernel,
+    Operands,
     ParallelCallsKernel,
-    Place,
     cache_bytes,
     threads_for,
 )
@@ -146,10 +146,10 @@ def _call(part: KernelPart, node: Node, threads: int, scratch_offset: int = 0) -
     """Return the call of a generated kernel, whose scratch memory begins at this offset."""
     stream = max(s.nbytes for s in node.specs[part.outs]) > cache_bytes() // 2
 
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        results = [(slot, offset + part.offset) for slot, offset in outs[part.outs]]
-        part_scratch = (scratch[0], scratch[1] + scratch_offset)
-        return part.kernel.block(threads, [*ins[part.ins], *results], part_scratch, stream)
+    def block(operands: Operands) -> list[int]:
+        results = [(slot, offset + part.offset) for slot, offset in operands.outputs[part.outs]]
+        places, (slot, offset) = [*operands.inputs[part.ins], *results], operands.scratch
+        return part.kernel.block(threads, places, (slot, offset + scratch_offset), stream)
 
     return KernelCall(c_source(part.kernel.pattern), block)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigraph.devices.cpu.indexing import CACHE_LINE, bits_type
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, cache_bytes
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Operands, cache_bytes
 from minigraph.devices.parts import placements, reordered_view
 from minigraph.graph import Copy, Node, Shape
 from minigraph.jit.kernel import MAX_RANK
@@ -181,12 +181,12 @@ def _call(
 ) -> KernelCall:
     stream = int(node.spec.nbytes > cache_bytes() // 2)
 
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
+    def block(operands: Operands) -> list[int]:
         values = [threads, parts, len(copies), stream, divided_axis]
+        slot, begin = operands.outputs[0]
         for copy in copies:
-            slot, begin = outs[0]
-            values += [len(copy.axes), *itertools.chain(*copy.axes), *ins[copy.input_index]]
-            values += [slot, begin + copy.offset]
+            values += [len(copy.axes), *itertools.chain(*copy.axes)]
+            values += [*operands.inputs[copy.input_index], slot, begin + copy.offset]
         return values
 
     return KernelCall(KernelSource(copies[0].text), block)

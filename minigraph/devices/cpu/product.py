@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, second_level_cache_bytes
+from minigraph.devices.cpu.kernel import (
+    KernelCall,
+    NativeKernel,
+    Operands,
+    second_level_cache_bytes,
+)
 from minigraph.graph import BOOL, DType, Node, Shape
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
@@ -175,13 +180,9 @@ def contraction_kernel(
 
 
 def _block(
-    order: tuple[int, int],
-    head: Sequence[int],
-    tail: Sequence[int],
-    ins: Sequence[Place],
-    outs: Sequence[Place],
-    scratch: Place,
+    order: tuple[int, int], head: Sequence[int], tail: Sequence[int], operands: Operands
 ) -> list[int]:
+    ins, outs, scratch, _ = operands
     places = (ins[order[0]], ins[order[1]], outs[0], ins[-1], scratch)
     return [*head, *itertools.chain(*places), *tail]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import amx, onednn
 from minigraph.devices.cpu.amx import BLOCK, DEPTH, LINES, PANEL, TILE
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Operands
 from minigraph.devices.cpu.kernels import fill
 from minigraph.devices.cpu.tile_product import TileProduct, products_in_tiles
 from minigraph.devices.problem import TRANSPOSED, Arrangement, operations
@@ -75,11 +75,12 @@ def tile_kernel(
     blockings = [BLOCKINGS[product.text](product, threads, parts) for product in products]
 
     def call(product: TileProduct, blocking: _Blocking) -> KernelCall:
-        def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
+        def words(operands: Operands) -> list[int]:
+            ins, outs, memory, _ = operands
             bias = ins[2] if len(ins) == 3 else (-1, 0)
             head = [threads, *product[:3], *blocking.sizes, *memory, *bias]
-            operands = zip(product[3:6], (*ins[:2], *outs), strict=True)
-            return [*head, *(word for operand, place in operands for word in operand.words(place))]
+            pairs = zip(product[3:6], (*ins[:2], *outs), strict=True)
+            return [*head, *(word for operand, place in pairs for word in operand.words(place))]
 
         return KernelCall(_text(parts, product.text), words)
 

@@ -36,7 +36,7 @@ from minigraph.devices.cpu.convolution import laid_out_convolution
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
 from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
-from minigraph.devices.cpu.prepacked import PrepackedWeights
+from minigraph.devices.cpu.prepacked import prepacked_kernel
 from minigraph.devices.cpu.product import outer_products, sums
 from minigraph.devices.problem import Arrangement
 from minigraph.graph import Node, Op, Shape
@@ -247,7 +247,7 @@ def _to_images(node: Node, op: Conv2d | Conv2dBackwardData, threads: int) -> Nat
         padding = list(op.padding)
         steps = 0, inputs * taps, taps, 1
     blocking = _ImageBlocking(window, padding, x.shape, node.shape, threads)
-    return PrepackedWeights(
+    return prepacked_kernel(
         node,
         NAME,
         _image_text(blocking.form),
