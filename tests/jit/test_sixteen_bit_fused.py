@@ -81,11 +81,9 @@ def test_level_3_agrees_with_the_meaning(dtype):
     meant = Graph(tuple(inputs), tuple(outputs))(*xs)
     for y, expected in zip(function(*xs), meant, strict=True):
         y, expected = y.astype(F64), expected.astype(F64)
-        finite = np.isfinite(expected)
-        scale = np.abs(expected[finite]).max()
-        np.testing.assert_array_equal(y[~finite], expected[~finite])
+        scale = np.abs(expected).max(initial=0, where=np.isfinite(expected))
         atol = 4 * rounding * scale + (kind(y.dtype) != "f")
-        np.testing.assert_allclose(y[finite], expected[finite], rtol=0, atol=atol)
+        np.testing.assert_allclose(y, expected, rtol=0, atol=atol)
 
 
 @SMALL
