@@ -55,7 +55,7 @@ TESTS = {
     "jit/fused": "golden fusion library_fusion",
     "jit/small_float": "sixteen_bit sixteen_bit_fused lanes",
     "platform/records": "records cache_file store odd_measurements",
-    "autotune": "trial session choices odd_measurements workbench tuned",
+    "autotune": "trial session choices odd_measurements cuda_workbench tuned",
     "devices/problem": "problem reference",
     "cache": "store damaged_store cache_file cache_api cache_dir session",
     "platform/trust": "trust store cache_file jit_disk",
