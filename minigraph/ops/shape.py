@@ -87,9 +87,10 @@ class BroadcastTo(Op):
     grad = gradients(lambda dy, y, x: dy)  # mg.grad sums it down to the shape of x
 
     def infer(self, x: Spec) -> Spec:
-        if broadcast_shapes(x.shape, self.shape) != self.shape:
-            raise ShapeError(f"shape {x.shape} does not broadcast to {self.shape}")
-        return Spec(self.shape, x.dtype)
+        y = Spec(self.shape, x.dtype)  # counts the axes, of which NumPy broadcasts only so many
+        if broadcast_shapes(x.shape, y.shape) != y.shape:
+            raise ShapeError(f"shape {x.shape} does not broadcast to {y.shape}")
+        return y
 
     def forward(self, x: Array) -> Array:
         return np.broadcast_to(x, self.shape)
