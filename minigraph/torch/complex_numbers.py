@@ -109,7 +109,7 @@ def _multiply(x: Any, y: Any) -> Complex:
 
 def _divide(x: Any, y: Any) -> Complex:
     if not isinstance(y, Complex | complex):
-        return _multiply(x, 1 / y)
+        return x.map(lambda part: part / y)
     y = _as_complex(y)
     square = y.real * y.real + y.imag * y.imag
     return _multiply(x, Complex(y.real / square, -y.imag / square))
@@ -139,6 +139,11 @@ def _exp(x: Complex) -> Complex:
 
 def _polar(radius: Node, angle: Node) -> Complex:
     return Complex(radius * ops.cos(angle), radius * ops.sin(angle))
+
+
+def _pad(x: Complex, widths: Sequence[Any], value: Any = 0) -> Complex:
+    pad, border = ROWS["aten.constant_pad_nd.default"], _as_complex(value)
+    return Complex(pad(x.real, widths, border.real), pad(x.imag, widths, border.imag))
 
 
 def _full(x: Any, value: Any, **unused: Any) -> Complex:
@@ -183,7 +188,7 @@ def _transform_to_real(x: Complex, axes: Sequence[int], norm: int, size: int) ->
 # ---------------------------------------------------------------- the table
 
 BY_PARTS = """
-    alias.default cat.default clone.default constant_pad_nd.default copy.default cumsum.default
+    alias.default cat.default clone.default copy.default cumsum.default
     detach.default diagonal.default expand.default flip.default gather.default index.Tensor
     index_put.default index_select.default lift_fresh_copy.default mean.default mean.dim
     neg.default permute.default repeat.default roll.default select.int slice.Tensor
@@ -211,6 +216,7 @@ COMPLEX_ROWS: dict[str, Row] = {
     "aten.view_as_complex.default": from_pairs,
     "aten.view_as_real.default": lambda x: ops.stack([x.real, x.imag], -1),
     "aten._to_copy.default": lambda x, **unused: _as_complex(x),
+    "aten.constant_pad_nd.default": _pad,
     "aten.full.default": _full,
     "aten.full_like.default": _full,
     "aten._fft_c2c.default": _transform,
