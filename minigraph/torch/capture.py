@@ -258,8 +258,8 @@ def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
         if not _has_row(node) or (node.target is ITEM and str(value) in sizes)
     ]
     if missing:
-        first = {node.target: location(node, prefix) for node in reversed(missing)}
-        counts = Counter(node.target for node in missing)
+        first = {_operator(node): location(node, prefix) for node in reversed(missing)}
+        counts = Counter(map(_operator, missing))
         listed = first_names([f"{op} ({n} {first[op]})" for op, n in counts.items()], 20)
         hint = ""
         if any(map(is_complex, missing)):
@@ -272,6 +272,11 @@ def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
 def _has_row(node: torch.fx.Node) -> bool:
     table = COMPLEX_ROWS if is_complex(node) else ROWS
     return name_of(node.target) in (*table, *NESTED, GETITEM)
+
+
+def _operator(node: torch.fx.Node) -> Any:
+    """Return the operator of a call, also of one that `with_effects` orders among others."""
+    return node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
 
 
 def name_of(target: Any) -> str:

@@ -77,6 +77,10 @@ def normed(model, x):
         (changes_input, r"changes \w+ in place, which is not a buffer, at .*captured.py:\d+"),
         (changes_parameter, r"changes linear.weight in place, which is not a buffer"),
         (rotates, r"unsupported operators: aten.sin.* at .*svd.*complex numbers"),
+        (
+            lambda model, x: torch.linalg.inv(x @ x.T),
+            r"operators: aten.linalg_inv_ex.default \(1 .*aten._linalg_check_errors.default \(1",
+        ),
         (lambda model, x: x[x > 0], r"a mask of bool .*captured.py"),
         (lambda model, x: model.linear(x).register_hook(print), "a hook on a tensor's gradient"),
         (lambda model, x: InPlace.apply(x * 2), "Function that changes its input is not supported"),
