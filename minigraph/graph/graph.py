@@ -25,7 +25,7 @@ from minigraph.errors import GraphError, ShapeError, located
 from minigraph.graph.leaves import Input, Parameter, namesake
 from minigraph.graph.location import Within, scope
 from minigraph.graph.node import Item, Node, Op
-from minigraph.graph.spec import Array, can_cast
+from minigraph.graph.spec import Array, Spec, can_cast
 
 Application = tuple[int, ...]
 
@@ -195,18 +195,17 @@ def compute(node: Node, *args: Any) -> Any:
         return node.state.read()
     try:
         result = node.op.forward(*args)
+        arrays = tuple(map(np.asarray, result if node.is_bundle else (result,)))
+        if len(arrays) != len(node.specs) or any(
+            y.shape != spec.shape or not can_cast(y.dtype, spec.dtype)
+            for y, spec in zip(arrays, node.specs, strict=True)
+        ):
+            returned = ", ".join(str(Spec(y.shape, y.dtype)) for y in arrays)
+            inferred = ", ".join(map(str, node.specs))
+            raise GraphError(f"forward returned {returned}; the op infers {inferred}")
     except GraphError as error:
         operands = [*dict.fromkeys(node.inputs)]  # `ops.check(x)` has x twice
         raise located(error, node.op.name, operands, node.source) from None
-    arrays = tuple(map(np.asarray, result if node.is_bundle else (result,)))
-    if len(arrays) != len(node.specs) or any(
-        y.shape != spec.shape or not can_cast(y.dtype, spec.dtype)
-        for y, spec in zip(arrays, node.specs, strict=True)
-    ):
-        returned = ", ".join(f"{y.dtype}[{','.join(map(str, y.shape))}]" for y in arrays)
-        inferred = ", ".join(map(str, node.specs))
-        contradiction = GraphError(f"forward returned {returned}; the op infers {inferred}")
-        raise located(contradiction, node.op.name, [*dict.fromkeys(node.inputs)], node.source)
     return arrays if node.is_bundle else arrays[0]
 
 

@@ -192,7 +192,7 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     result = node.meta.get("val")
     args = [value_of(x, values) for x in positional]
     options = {key: value_of(x, values) for key, x in keywords.items()}
-    if complex_numbers.is_complex(node) and name in COMPLEX_ROWS:
+    if name in COMPLEX_ROWS and complex_numbers.is_complex(node):
         return _as_torch(COMPLEX_ROWS[name](*args, **options), result)
     if name not in ROWS:  # a function of sizes
         return node.target(*args)

@@ -113,7 +113,7 @@ class SharedParameters:
             return
         check_apart((self[tensor].name, tensor) for tensor in self._tensors)
         for i, tensor in enumerate(self._tensors):
-            same = _spec(tensor).shape == self[tensor].shape and tensor.is_contiguous()
+            same = as_real(tensor.detach()).shape == self[tensor].shape and tensor.is_contiguous()
             if not same or tensor.data_ptr() != self._addresses[i]:
                 self._move(self[tensor], tensor)
                 self._addresses[i] = tensor.data_ptr()
@@ -222,9 +222,9 @@ def as_real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def like(x: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view of pairs as complex numbers if `tensor` is complex."""
-    return torch.view_as_complex(x) if tensor.is_complex() else x
+def from_real(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a view of pairs as complex numbers if `dtype` is complex: the inverse of `as_real`."""
+    return torch.view_as_complex(tensor) if dtype.is_complex else tensor
 
 
 def _spec(tensor: torch.Tensor) -> Spec:

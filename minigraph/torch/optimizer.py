@@ -26,7 +26,7 @@ from minigraph.optim.rule import (
     Update,
     UpdateRule,
 )
-from minigraph.torch.memory import SharedParameters, address
+from minigraph.torch.memory import SharedParameters, address, from_real
 
 Group = Mapping[str, Any]  # of an optimizer of torch: parameters and hyperparameters
 
@@ -252,7 +252,7 @@ class _Slot:
         shape, dtype = self._initial_value.shape, self._dtype.to_real()
         tensor = torch.empty(shape, dtype=dtype, device=self.owner.device)
         tensor.copy_(torch.from_numpy(np.array(self._initial_value)))
-        return torch.view_as_complex(tensor) if self._dtype.is_complex else tensor
+        return from_real(tensor, self._dtype)
 
     def _on_owner(self, value: Any) -> torch.Tensor:
         """Return a loaded value, which may be a number or of another dtype, as a tensor."""

@@ -128,7 +128,7 @@ class TrainingStep:
         if current.trained is not None:
             self.optimizer.zero_grad()  # else parameters frozen meanwhile would keep gradients
             for tensor, grad in zip(current.trained, grads, strict=True):
-                tensor.grad = memory.like(memory.tensor_of(grad), tensor)
+                tensor.grad = memory.from_real(memory.tensor_of(grad), tensor.dtype)
             self.optimizer.step()
         # Schedulers warn if no step of the optimizer precedes theirs.
         self.optimizer._opt_called = True
