@@ -208,12 +208,18 @@ def _attention(
     attn_mask: Any = None, scale: float | None = None,
 ) -> tuple[Node, Node]:  # fmt: skip
     """Return the result and, for each query, the logarithm of the sum of exponentials."""
+    _refuse_dropout(p)
     y, key = _attend(query, key, value, attn_mask, causal, scale), for_heads(query, key)
     sums = []  # of the same scores, which the optimizer computes once
     for first, queries, keys in attention_blocks(query, key, attn_mask, causal):
         scores = attention_scores(query[queries], key[keys], attn_mask, causal, scale, first)
         sums.append(ops.logsumexp(widen(scores), -1))
     return y, ops.concat(sums, -1)
+
+
+def _refuse_dropout(p: float) -> None:
+    if p:
+        raise NotImplementedError("flash attention with dropout")
 
 
 def _attend(query: Node, key: Node, value: Node, *settings: Any) -> Node:
@@ -226,4 +232,5 @@ def _attention_backward(
     attn_mask: Any = None, scale: float | None = None,
 ) -> list[Node]:  # fmt: skip
     """Return the gradients; the weights are recomputed, as in FlashAttention (Dao, 2022)."""
+    _refuse_dropout(p)
     return gradients(_attend, [query, key, value], dy, attn_mask, causal, scale)
