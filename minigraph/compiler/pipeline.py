@@ -203,7 +203,8 @@ class Compilation:
         """
         context = self.context
         limit = context.options["graph_opt.memory_limit"] or math.inf
-        nbytes = 0 if self._arenas() else int(min(predicted_arena_bytes(self.traced.graph), limit))
+        predicted = predicted_arena_bytes(self.traced.graph, context.options["amp"])
+        nbytes = 0 if self._arenas() else int(min(predicted, limit))
         with contextlib.closing(context.backend.reserve_memory(nbytes)) as memory:
             waits, exchange = tuning_exchange(context.world, context.backend, context.options)
             peer = exchange(None) if waits else None

@@ -135,11 +135,11 @@ def _check_view(view: View, sliced: Container[Node | None], what: str) -> None:
         )
 
 
-def predicted_arena_bytes(graph: Graph) -> int:
+def predicted_arena_bytes(graph: Graph, amp: str) -> int:
     """Return a lower estimate of the arena's size before the graph is optimised.
 
-    The estimate is a third of the unoptimised graph's peak, as fusion and small types save up to
-    two thirds.  Results with the shape of a parameter do not count, as updates run as soon as
+    Fusion saves up to half of the unoptimised graph's peak; with `amp`, small types save half of
+    the rest.  Results with the shape of a parameter do not count, as updates run as soon as
     possible.
     """
     order, outputs = graph.order, set(graph.outputs)
@@ -155,7 +155,7 @@ def predicted_arena_bytes(graph: Graph) -> int:
             nbytes = sum(spec.nbytes for spec in node.specs if spec.shape not in parameters)
             changes[now] += nbytes
             changes[last_use + 1] -= nbytes
-    return max(itertools.accumulate(changes)) // 3
+    return max(itertools.accumulate(changes)) // (2 if amp == "off" else 4)
 
 
 def demand(program: Program) -> str:
