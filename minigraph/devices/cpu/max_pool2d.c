@@ -17,7 +17,7 @@
    INDEX        type of these indices in the inner loops
    IN_SCRATCH   whether a thread sums gradients in its scratch memory, and rounds a row after the last
                 window that covers it
-   ROW_WINDOWS  whether windows are parts of a row that do not overlap and have no gaps
+   ROW_WINDOWS  whether windows are parts of a row without borders, overlap or gaps between them
    CELLS        columns, of all rows of a pass, at most; the scratch memory holds SPAN
    LANES        elements of a pixel; a vector has BLOCK of them, a divisor
    WINDOW_H, WINDOW_W, STRIDE_H, STRIDE_W  the window and its stride */
@@ -110,13 +110,24 @@ int NAME(const int64_t *a, char **slots) {
   T *y = (T *)(slots[a[10]] + a[11]);
   P *indices = (P *)(slots[a[12]] + a[13]);
 #if LANES == 1
+#define NO_OVERLAP (WINDOW_W <= STRIDE_W) /* the results of several rows are as in memory */
+/* Replace the maximum m of the first columns of window j, and its index i, if column q has a larger
+   element, or an equal one in an earlier row. */
+#define TAKE_BETTER(m, i, q) { \
+    const W v = cell[j * STRIDE_W + q]; \
+    const INDEX new_index = (ROW_WINDOWS ? 0 : row_of_max[j * STRIDE_W + q] * WINDOW_W) + q; \
+    const int earlier = (new_index < i) & ((v == m) | ((v != v) & (m != m))); \
+    const int better = (v > m) | ((v != v) & (m == m)) | earlier; \
+    m = better ? v : m; \
+    i = better ? new_index : i; \
+  }
   const int64_t units = planes * rows, most = CELLS / STRIDE_W - (WINDOW_W - 1) / STRIDE_W;
   const int64_t chunk = columns < most ? columns : most;
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t t = 0; t < threads; t++) {
     char *const scratch = slots[a[14]] + a[15] + t * SPAN * 2 * (sizeof(W) + sizeof(INDEX));
-    W *column_max = (W *)scratch, *best = column_max + SPAN;
-    INDEX *row_of_max = (INDEX *)(best + SPAN), *index = row_of_max + SPAN;
+    W *column_max = (W *)scratch, *buffer = column_max + SPAN;
+    INDEX *row_of_max = (INDEX *)(buffer + SPAN), *index = row_of_max + SPAN;
     const int64_t end = units * (t + 1) / threads;
     for (int64_t c = 0; c < columns; c += chunk) {
       /* The windows cover `cells` columns (`strides` strides), of which x0 to x1 are in the image. */
@@ -124,7 +135,7 @@ int NAME(const int64_t *a, char **slots) {
       const int64_t strides = n - 1 + (WINDOW_W + STRIDE_W - 1) / STRIDE_W, cells = strides * STRIDE_W;
       const int64_t x0 = shift < 0 ? -shift : 0, x1 = w - shift < cells ? w - shift : cells;
       for (int64_t u = units * t / threads, row_count; u < end; u += row_count) {
-        row_count = ROW_WINDOWS && cells < w ? 1 : CELLS / cells;
+        row_count = (ROW_WINDOWS && cells < w) || n < columns ? 1 : CELLS / cells;
         if (row_count > end - u) row_count = end - u;
         const W *cell = ROW_WINDOWS ? (const W *)x + u * w + shift : column_max;
         for (int64_t g = 0; g < row_count && !ROW_WINDOWS; g++) {
@@ -146,29 +157,33 @@ int NAME(const int64_t *a, char **slots) {
             }
           }
         }
+        W *best = NO_OVERLAP ? y + u * columns + c : buffer;
         #pragma GCC ivdep
-        for (int64_t j = 0; j < row_count * strides; j++)
-          best[j] = cell[j * STRIDE_W], index[j] = ROW_WINDOWS ? 0 : row_of_max[j * STRIDE_W] * WINDOW_W;
-        for (int64_t q = 1; q < WINDOW_W; q++) {
+        for (int64_t j = 0; j < row_count * strides; j++) {
+          W m = cell[j * STRIDE_W];
+          INDEX i = ROW_WINDOWS ? 0 : row_of_max[j * STRIDE_W] * WINDOW_W;
+          if (WINDOW_W == 2) TAKE_BETTER(m, i, 1) /* gcc vectorises one column more, but not two */
+          best[j] = m, index[j] = i;
+        }
+        for (int64_t q = 1; q < WINDOW_W && WINDOW_W > 2; q++) {
           #pragma GCC ivdep
           for (int64_t j = 0; j < row_count * strides; j++) {
-            const W v = cell[j * STRIDE_W + q], m = best[j];
-            const INDEX new_index = (ROW_WINDOWS ? 0 : row_of_max[j * STRIDE_W + q] * WINDOW_W) + q;
-            const INDEX index_before = index[j];
-            const int earlier = (new_index < index_before) & ((v == m) | ((v != v) & (m != m)));
-            const int better = (v > m) | ((v != v) & (m == m)) | earlier;
-            best[j] = better ? v : m;
-            index[j] = better ? new_index : index_before;
+            W m = best[j];
+            INDEX i = index[j];
+            TAKE_BETTER(m, i, q)
+            best[j] = m, index[j] = i;
           }
         }
         for (int64_t g = 0; g < row_count; g++)
           for (int64_t j = 0; j < n; j++) {
-            y[(u + g) * columns + c + j] = best[g * strides + j];
+            if (!NO_OVERLAP) y[(u + g) * columns + c + j] = best[g * strides + j];
             indices[(u + g) * columns + c + j] = index[g * strides + j];
           }
       }
     }
   }
+#undef NO_OVERLAP
+#undef TAKE_BETTER
 #else
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t u = 0; u < planes * rows; u++) {

@@ -84,9 +84,7 @@ def max_pool2d(op: MaxPool2d | MaxPool2dBackward, node: Node, threads: int) -> N
         P=c_type(index),
         MASK=f"int{8 * compute.itemsize}_t",
         INDEX=c_index,
-        ROW_WINDOWS=int(
-            is_partition and pooling.window[0] == 1 and x[3] == y[3] * pooling.stride[1]
-        ),
+        ROW_WINDOWS=int(is_partition and pooling.window[0] == 1),
         CELLS=cells,
         SPAN=span,
         LOWEST=limits(compute)["lowest"],
