@@ -100,6 +100,7 @@ class Session:
         # Only the exhaustive mode measures all layouts; the others choose layouts by estimates.
         counted = [pair for pair in dict.fromkeys(requests) if pair[1] or self.mode == "exhaustive"]
         missing = self._unmeasured(counted)
+        counted_before = len(self._counted)
         for problem, layouts in counted:  # a problem counts once
             if problem.subject not in self._counted:
                 self._counted.add(problem.subject)
@@ -109,7 +110,9 @@ class Session:
         if missing and self.mode in MEASURING:
             self._measure(missing)
         counts = len(counted), len(counted) - len(missing), len(self._unmeasured(missing))
-        log.info("%d problems: %d found, %d not measured", *counts)
+        # Lowering asks again, problem by problem.
+        level = logging.INFO if len(self._counted) > counted_before else logging.DEBUG
+        log.log(level, "%d problems: %d found, %d not measured", *counts)
 
     def _unmeasured(self, requests: Iterable[LayoutRequest]) -> list[LayoutRequest]:
         """Return the problems that the tables do not have in these layouts."""
