@@ -225,6 +225,8 @@ class CpuProblems(ProblemMaker):
         generators = [*CANDIDATES]
         if winograd.is_favourite(node):
             generators.sort(key=lambda g: g is not winograd.candidates)
+        elif direct.is_favourite(node):
+            generators.sort(key=lambda g: g is not direct.candidates)
         elif _reads_in_panels(arrangement):
             generators.sort(key=lambda g: g is not panel_candidates)
         elif transposed.is_favourite(arrangement):
@@ -289,7 +291,7 @@ def _is_sure(problem: OpProblem, first: Candidate) -> bool:
     if first.name in (winograd.NAME, *tiles.NAMES.values()):
         return True
     is_pointwise = _shape(problem, "w")[2:] == primitives.POINTWISE
-    return is_pointwise or _shape(problem, "x")[1] <= FEW_CHANNELS
+    return is_pointwise or min(_shape(problem, role)[1] for role in "xy") <= FEW_CHANNELS
 
 
 def _accurate_candidates(candidates: Sequence[Candidate], node: Node) -> Sequence[Candidate]:

@@ -5,8 +5,9 @@ Pixels of the result with the same taps are computed together, so padding is nei
 multiplied, and one text computes convolutions and gradients for the images.  Gradients for the
 weights are sums over pixels, also those of depthwise convolutions.
 
-Results are in blocks of channels, see `minigraph.ops.layout`.  Input images are in blocks, too, or
-in nchw if they have few channels, like a network's input.
+Images are in blocks of channels, see `minigraph.ops.layout`.  Either x or y may be in nchw if it
+has few channels, like the input of a network, or an image that it returns.  The gradient for
+weights exchanges the two if y has few channels (`_exchanged`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.convolution import LaidOutConvolution, axes_of, laid_out_convolution
-from minigraph.devices.cpu.kernel import NativeKernel, call
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Operands
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import prepacked_kernel
 from minigraph.devices.cpu.product import pinned, sums
@@ -53,11 +55,11 @@ TASKS_PER_THREAD = 4  # least number for each thread, if the work can be divided
 def _pixel_products(pixels: int, vectors: int) -> str:
     """Return the function of the sums of `pixels` pixels, `q->x_pixel` apart."""
     cells = sums(pixels, vectors)
-    bases = [f"const float *x{r} = row + {r} * step;" for r in range(0, pixels, PIXELS_PER_BASE)]
+    bases = [f"const XT *x{r} = row + {r} * step;" for r in range(0, pixels, PIXELS_PER_BASE)]
     xs = [f"x{r - r % PIXELS_PER_BASE}[{r % PIXELS_PER_BASE} * step + l]" for r in range(pixels)]
     return function(
         f"MG_CONTRACT void NAME_products_{pixels}(\n"
-        "    const NAME_sums *q, const float *x, const vec *w, vec *y)",
+        "    const NAME_sums *q, const XT *x, const vec *w, YT *y)",
         [
             "const int64_t step = q->x_pixel;",
             *(f"vec s{r}_{j} = {{0}};" for r, j in cells),
@@ -65,7 +67,7 @@ def _pixel_products(pixels: int, vectors: int) -> str:
             *indented(
                 block(
                     "for (int64_t i = 0; i < q->taps_h; i++)",
-                    "const float *row = x + i * q->x_tap_h;",
+                    "const XT *row = x + i * q->x_tap_h;",
                     "const vec *u = w + i * q->w_tap_h;",
                     *block(
                         "for (int64_t t = 0; t < q->taps_w; t++)",
@@ -81,12 +83,15 @@ def _pixel_products(pixels: int, vectors: int) -> str:
                     ),
                 )
             ),
-            *(f"vec *y{j} = y + {j} * q->y_block;" for j in range(vectors)),
+            *(f"YT *y{j} = y + {j} * q->y_block;" for j in range(vectors)),
             *block(
                 "if (q->bias)",
-                *(f"y{j}[{r} * q->y_pixel] = s{r}_{j} + q->bias[{j}];" for r, j in cells),
+                *(
+                    f"y{j}[{r} * q->y_pixel] = NAME_total(s{r}_{j}) + q->bias[{j}];"
+                    for r, j in cells
+                ),
             ),
-            *block("else", *(f"y{j}[{r} * q->y_pixel] += s{r}_{j};" for r, j in cells)),
+            *block("else", *(f"y{j}[{r} * q->y_pixel] += NAME_total(s{r}_{j});" for r, j in cells)),
         ],
     )
 
@@ -130,9 +135,12 @@ def _image_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> Kerne
         for n in PIXEL_TILES
     )
     text = IMAGES_TEXT.replace("PRODUCTS", products)
-    fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
-    taps = {"TAPS": math.prod(window), "TAPS_W": window[1]}
-    return KernelSource(with_macros(text, LINE=line, **fixed, **taps))
+    dot = lanes == 1
+    x_type, y_type = ("vec", "float") if dot else ("float", "vec")
+    fixed = {"DOT": int(dot), "XT": x_type, "YT": y_type, "vec": "NAME_vec"}
+    sizes = {"L": max(lanes, lanes_in), "LX": 1 if dot else lanes_in, "LY": lanes, "LI": lanes_in}
+    taps = {"NV": vectors, "TAPS": math.prod(window), "TAPS_W": window[1]}
+    return KernelSource(with_macros(text, LINE=line, **fixed, **sizes, **taps))
 
 
 @functools.cache
@@ -165,17 +173,50 @@ def is_depthwise_gradient(node: Node) -> bool:
 def form_of(node: Node) -> LaidOutConvolution | None:
     """Return the convolution that `node` is, or None if these kernels do not support it."""
     form = laid_out_convolution(node)
-    if form is None or winograd.computes(node) or form.lanes not in onednn.blocks():
+    if form is None or winograd.computes(node):
         return None
     if form.window == (1, 1) and onednn.library():  # a matrix product
         return None
-    # In nchw, and for depthwise convolutions, taps of a row are summed together, so that their
-    # pixels have to be contiguous.
-    adjacent, in_blocks = form.conv.dilation[1] == 1, form.lanes_in == form.lanes
+    to_weights = isinstance(node.op.plain, Conv2dBackwardWeights)  # type: ignore[attr-defined]
+    if to_weights and _has_few_outputs(form):
+        form = _exchanged(form)
+    if form is None or max(form.lanes, form.lanes_in) not in onednn.blocks():
+        return None
+    # In nchw, and for depthwise convolutions, the weights' gradient sums taps of a row together, so
+    # that their pixels have to be contiguous.
+    in_blocks, adjacent = form.lanes_in == form.lanes, form.conv.dilation[1] == 1 or not to_weights
     if form.conv.groups > 1:
         return form if in_blocks and adjacent and is_depthwise_gradient(node) else None
     few_channels = form.lanes_in == 1 and form.x[1] <= FEW_CHANNELS
-    return form if in_blocks or (few_channels and adjacent) else None
+    return form if in_blocks or (few_channels and adjacent) or _has_few_outputs(form) else None
+
+
+def _has_few_outputs(form: LaidOutConvolution) -> bool:
+    """Whether a convolution reads images in blocks, and writes or reads few channels in nchw."""
+    return form.lanes == 1 < form.lanes_in and form.y[1] <= FEW_CHANNELS
+
+
+def _exchanged(form: LaidOutConvolution) -> LaidOutConvolution | None:
+    """Return the gradient for weights as that of a convolution from y to x, or None.
+
+    The sums over pixels of dy[k, p] * x[c, p + t - padding] are those of x[c, q] * dy[k, q + u -
+    padding'], where u = window - 1 - t and padding' = window - 1 - padding.
+    """
+    conv = form.conv
+    if conv.groups > 1 or not conv.stride == conv.dilation == (1, 1):
+        return None
+    (top, left), (height, width) = conv.padding, form.window
+    conv = replace(conv, padding=(height - 1 - top, width - 1 - left))
+    return LaidOutConvolution(conv, form.window, form.y, form.x, form.lanes_in, form.lanes)
+
+
+def is_favourite(node: Node) -> bool:
+    """Whether the algorithm is expected to be the fastest: oneDNN pads few channels to a block."""
+    form = laid_out_convolution(node)
+    if form is None or form_of(node) is None or not compiler.compiler():
+        return False
+    is_gradient = isinstance(node.op.plain, Conv2dBackwardData)  # type: ignore[attr-defined]
+    return _has_few_outputs(form) or (is_gradient and form.lanes_in == 1)
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -201,6 +242,7 @@ def _to_images(node: Node, op: Op, form: LaidOutConvolution, threads: int) -> Na
     n, ins, *x_sides = form.x[:4]
     outs, *y_sides = form.y[1:4]
     lanes, lanes_in, taps = form.lanes, form.lanes_in, math.prod(form.window)
+    vector = max(lanes, lanes_in)
     backward = isinstance(op, Conv2dBackwardData)
     if backward:
         axes, paces = axes_of(form.conv, form.y, form.x, form.window), (1, 1)
@@ -208,9 +250,9 @@ def _to_images(node: Node, op: Op, form: LaidOutConvolution, threads: int) -> Na
     else:
         axes, paces = axes_of(form.conv, form.x, form.y, form.window), form.conv.stride
         steps = ins * lanes_in * taps, taps, 1
-    vectors = next(v for v in range(MAX_VECTORS[lanes], 0, -1) if outs % v == 0)
+    vectors = next(v for v in range(MAX_VECTORS[vector], 0, -1) if outs % v == 0)
     block_bytes = taps * lanes_in * vectors * lanes * F32.itemsize  # weights of a block of inputs
-    chunk = max(1, min(PANEL_BYTES[lanes] // block_bytes, ins))
+    chunk = max(1, min(PANEL_BYTES[vector] // block_bytes, ins))
     row = y_sides[1] * vectors * lanes * F32.itemsize
     images, rows = _strip(n, y_sides[0], row if chunk < ins else 0, outs // vectors, threads)
     sets = [axis.sets(backward) for axis in axes]
@@ -252,7 +294,19 @@ def _to_weights(node: Node, form: LaidOutConvolution, threads: int) -> NativeKer
     row = (dy_w * vectors * lanes + conv.stride[0] * width * form.lanes_in) * F32.itemsize
     rows = max(1, min(WEIGHT_STRIP_BYTES[lanes] // row, MAX_SEQUENTIAL_PIXELS // dy_w, dy_h))
     steps = [*conv.padding, *conv.stride, *conv.dilation]
-    values = [n, ins, outs, height, width, dy_h, dy_w, *steps, task_channels, parts, rows, threads]
+    exchanged, taps = form.x != node.inputs[1].shape, math.prod(form.window)
+    if exchanged:
+        strides = taps, outs * lanes * taps, -1, taps - 1
+    else:
+        strides = ins * lanes_in * taps, taps, 1, 0
+    sizes = n, ins, outs, height, width, dy_h, dy_w
+    values = [*sizes, *steps, *strides, task_channels, parts, rows, threads]
+
+    def argument_block(operands: Operands) -> list[int]:
+        images = operands.inputs[::-1] if exchanged else operands.inputs
+        return [*values, *itertools.chain(*images, *operands.outputs, operands.scratch)]
+
     source = _weight_text(lanes, lanes_in, vectors, form.window, is_depthwise)
-    scratch = parts * outs * ins * math.prod(form.window) * lanes_in * lanes * F32.itemsize
-    return NativeKernel(node, [call(source, *values, scratch=True)], scratch, algorithm=NAME)
+    scratch = parts * outs * ins * taps * lanes_in * lanes * F32.itemsize
+    kernel_call = KernelCall(source, argument_block)
+    return NativeKernel(node, [kernel_call], scratch, algorithm=NAME)

@@ -7,9 +7,16 @@
    and the packed weights at them, are in groups of NV; a task is a strip of images and rows of y for a
    group.
 
-   L       lanes: channels of a block of y
-   LX      channels of a block of x: L, or 1 for images in nchw
-   NV      blocks of outputs whose sums are in registers
+   Few outputs are in nchw.  Their sums are vectors, too, with a lane for each channel of a block of x;
+   the lanes are added at the end (DOT).
+
+   DOT     whether outputs are in nchw
+   L       lanes of a vector: channels of a block of y, or of x if DOT
+   LX      numbers of a pixel of x that are multiplied by weights: the L channels of a block, or 1 if
+           images are in nchw; 1 vector of L channels if DOT
+   XT, YT  types of these numbers, and of an output: float or vec
+   LY, LI  channels of an output, and of a block of x
+   NV      outputs whose sums are in registers
    TAPS    taps of a window, TAPS_W of a row
    LINE    statements that compute the pixels t to `count` of a line */
 #pragma clang fp contract(fast)
@@ -20,7 +27,7 @@ typedef struct {
   int64_t x_first, x_tap_step;   /* in x: of the first pixel and tap; distance between taps */
 } NAME_set;
 typedef struct {
-  int64_t n, in, out, xh, xw, yh, yw; /* images; blocks of x and y; height and width of x and y */
+  int64_t n, in, out, xh, xw, yh, yw; /* images; blocks of x; outputs; height and width of x and y */
   int64_t w_out, w_in, w_tap;         /* strides of the weights, in floats */
   int64_t has_bias;
   int64_t chunk;                      /* blocks of x whose packed weights are used at once */
@@ -34,11 +41,24 @@ typedef struct { /* the sum for each pixel; strides in floats of x and vectors o
   int64_t blocks, x_block, taps_h, x_tap_h, w_tap_h, taps_w, x_tap_w, w_tap_w;
   int64_t x_pixel, y_pixel; /* between pixels of a line */
   int64_t y_block;
-  const vec *bias; /* or 0, to add to the sums that y has already */
+  const YT *bias; /* or 0, to add to the sums that y has already */
 } NAME_sums;
+#if DOT
+/* Add the lanes in halves; compilers add the elements of an array one by one. */
+MG_CONTRACT inline __attribute__((always_inline)) float NAME_total(vec s) {
+  typedef float quad __attribute__((vector_size(16)));
+  quad part[L / 4];
+  memcpy(part, &s, sizeof s);
+  for (int n = L / 8; n; n /= 2)
+    for (int k = 0; k < n; k++) part[k] += part[n + k];
+  return part[0][0] + part[0][2] + (part[0][1] + part[0][3]);
+}
+#else
+#define NAME_total(s) (s)
+#endif
 PRODUCTS
 /* Compute `count` consecutive pixels of a set along one axis. */
-MG_CONTRACT void NAME_line(const NAME_sums *q, int64_t count, const float *x, const vec *w, vec *y) {
+MG_CONTRACT void NAME_line(const NAME_sums *q, int64_t count, const XT *x, const vec *w, YT *y) {
   int64_t t = 0;
   LINE
 }
@@ -51,9 +71,9 @@ MG_CONTRACT NAME_set NAME_clip(NAME_set s, int64_t x_step, int64_t begin, int64_
   s.x_first += skipped * x_step;
   return s;
 }
-/* Compute NV blocks of the pixels of a set of rows and a set of columns of an image. */
+/* Compute NV outputs of the pixels of a set of rows and a set of columns of an image. */
 MG_CONTRACT void NAME_sets(const NAME_block *a, NAME_sums q, const NAME_set *r, const NAME_set *c,
-                           const float *x, const vec *w, vec *y) {
+                           const XT *x, const vec *w, YT *y) {
   q.taps_h = r->taps;
   q.x_tap_h = r->x_tap_step * a->xw * LX;
   q.w_tap_h = r->tap_step * TAPS_W * LX * NV;
@@ -75,14 +95,14 @@ MG_CONTRACT void NAME_sets(const NAME_block *a, NAME_sums q, const NAME_set *r, 
     for (int64_t j = 0; j < c->size; j++) NAME_line(&q, r->size, x + j * x_column, w, y + j * y_column);
   }
 }
-/* Compute NV blocks of y from block k on, in rows `top` to `bottom` of the images `first` to `last`. */
+/* Compute NV outputs from k on, in rows `top` to `bottom` of the images `first` to `last`. */
 MG_CONTRACT void NAME_strip(const NAME_block *a, const NAME_set *sets, char **slots, int64_t k,
                             int64_t first, int64_t last, int64_t top, int64_t bottom) {
-  const float *x = (const float *)(slots[a->x[0]] + a->x[1]);
+  const XT *x = (const XT *)(slots[a->x[0]] + a->x[1]);
   const vec *w = (const vec *)(slots[a->packed[0]] + a->packed[1]) + k * a->in * TAPS * LX;
-  vec *y = (vec *)(slots[a->y[0]] + a->y[1]);
-  const vec zero_bias[NV] = {{0}};
-  const vec *bias = a->has_bias ? (const vec *)(slots[a->bias[0]] + a->bias[1]) + k : zero_bias;
+  YT *y = (YT *)(slots[a->y[0]] + a->y[1]);
+  static const YT zero_bias[NV];
+  const YT *bias = a->has_bias ? (const YT *)(slots[a->bias[0]] + a->bias[1]) + k : zero_bias;
   NAME_sums q = {0};
   q.x_block = a->xh * a->xw * LX;
   q.y_block = a->yh * a->yw;
@@ -99,13 +119,14 @@ MG_CONTRACT void NAME_strip(const NAME_block *a, const NAME_set *sets, char **sl
       }
   }
 }
-/* Pack the weights of NV blocks of outputs, from block k on, and one block of inputs. */
+/* Pack the weights of NV outputs, from k on, and one block of inputs. */
 MG_CONTRACT void NAME_pack(const NAME_block *a, const float *w, int64_t k, int64_t b, float *to) {
-  w += k * L * a->w_out + b * LX * a->w_in;
-  for (int64_t o = 0; o < NV * L; o++)
-    for (int64_t l = 0; l < LX; l++)
+  w += k * LY * a->w_out + b * LI * a->w_in;
+  for (int64_t o = 0; o < NV * LY; o++)
+    for (int64_t l = 0; l < LI; l++)
       for (int64_t t = 0; t < TAPS; t++)
-        to[(t * LX + l) * NV * L + o] = w[o * a->w_out + l * a->w_in + t * a->w_tap];
+        to[DOT ? (t * NV + o) * L + l : (t * LX + l) * NV * L + o] =
+            w[o * a->w_out + l * a->w_in + t * a->w_tap];
 }
 int NAME(const int64_t *words, char **slots) {
   const NAME_block *a = (const NAME_block *)words;
@@ -129,4 +150,5 @@ int NAME(const int64_t *words, char **slots) {
   }
   return 0;
 }
+#undef NAME_total
 #pragma clang fp contract(off)

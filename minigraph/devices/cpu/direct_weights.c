@@ -20,6 +20,7 @@ typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias)
 typedef struct {
   int64_t n, in, out, xh, xw, yh, yw;     /* images; blocks of x and dy; height and width of both */
   int64_t pad[2], stride[2], dilation[2]; /* of rows, of columns */
+  int64_t w_out, w_in, w_tap, w_first;    /* strides of the weights, and place of the first, in floats */
   int64_t ins, parts, rows; /* blocks of x of a task; parts of the images; rows of a strip */
   int64_t threads;
   int64_t dy[2], x[2], dw[2], sums[2];
@@ -113,10 +114,11 @@ MG_CONTRACT void NAME_store(const NAME_block *a, int64_t k, int64_t b, vec *g, i
   for (int64_t p = 1; p < a->parts; p++)
     for (int64_t i = 0; i < TAPS * LX * NV; i++) g[i] += g[p * part_size + i];
   const float *from = (const float *)g;
+  dw += a->w_first + k * L * a->w_out + b * LX * a->w_in;
   for (int64_t o = 0; o < NV * L; o++)
     for (int64_t l = 0; l < LX; l++)
       for (int64_t t = 0; t < TAPS; t++)
-        dw[((k * L + o) * a->in * LX + b * LX + l) * TAPS + t] = from[(t * LX + l) * NV * L + o];
+        dw[o * a->w_out + l * a->w_in + t * a->w_tap] = from[(t * LX + l) * NV * L + o];
 }
 int NAME(const int64_t *words, char **slots) {
   const NAME_block *a = (const NAME_block *)words;

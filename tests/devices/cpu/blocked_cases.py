@@ -21,8 +21,9 @@ any_threads = pytest.mark.parametrize("threads", [1, 2])
 class Case(NamedTuple):
     """A convolution: images, blocks of channels in and out, the size of images, and its window.
 
-    few    channels of images in nchw, or 0 where they are in blocks
-    lanes  channels of a block
+    few       channels of images in nchw, or 0 where they are in blocks
+    few_outs  channels of results in nchw, or 0 where they are in blocks
+    lanes     channels of a block
     """
 
     images: int = 2
@@ -34,6 +35,7 @@ class Case(NamedTuple):
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     few: int = 0
+    few_outs: int = 0
     lanes: int = onednn.block()
 
     def of_window(self, window):
@@ -54,13 +56,19 @@ def strided(images=2, ins=2, outs=2, size=(9, 14), **fields):
 def plain_of(way, case):
     """Return the node in nchw."""
     x = case.images, case.few or case.ins * case.lanes, *case.size
-    w = case.outs * case.lanes, x[1], *case.window
+    w = case.few_outs or case.outs * case.lanes, x[1], *case.window
     return plain_node(way, Conv2d(case.stride, case.padding, case.dilation), x, w)
 
 
 def in_blocks(way, case=ODD_SIZES):
     """Return the node with images in blocked layouts, except those of few channels."""
-    return in_lanes(plain_of(way, case), case.lanes, lanes_of_x=1 if case.few else 0)
+    return in_lanes(plain_of(way, case), case.lanes, int(case.few > 0), int(case.few_outs > 0))
+
+
+def ways_of(case):
+    """Return the ways that are computed: the weights' gradient of few results takes no strides."""
+    exchanged = case.few_outs and (case.stride, case.dilation) != ((1, 1), (1, 1))
+    return [way for way in WAYS if not (exchanged and way == "to the weights")]
 
 
 def kernel_of(node, threads=1):

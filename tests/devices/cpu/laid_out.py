@@ -26,11 +26,12 @@ def plain_node(way: str, conv: Conv2d, x, w):
     return Conv2dBackwardWeights(conv, w.shape)(dy, x)
 
 
-def in_lanes(plain, lanes, lanes_of_x=0):
-    """Return the node whose images have these lanes, of which x may have others."""
-    every = {"x": lanes_of_x or lanes, "dy": lanes}
+def in_lanes(plain, lanes, lanes_of_x=0, lanes_of_y=0):
+    """Return the node whose images have these lanes, of which x or y may have others."""
+    of_x, of_y = lanes_of_x or lanes, lanes_of_y or lanes
+    every = {"x": of_x, "dy": of_y}
     kinds = [every.get(x.name, 1) for x in plain.inputs]
-    result = 1 if isinstance(plain.op, Conv2dBackwardWeights) else lanes
+    result = {Conv2d: of_y, Conv2dBackwardData: of_x}.get(type(plain.op), 1)
     operands = [
         mg.input(x.name, packed(x.shape, n)) if n > 1 else x
         for x, n in zip(plain.inputs, kinds, strict=True)

@@ -9,7 +9,7 @@ from small_network import graph_compiler
 
 import minigraph as mg
 from minigraph import graph, ops
-from minigraph.devices.cpu import compiler, direct, onednn
+from minigraph.devices.cpu import compiler, direct, onednn, winograd
 from minigraph.devices.problem import Arrangement
 from minigraph.ops.conv import Conv2d
 from minigraph.program import KernelFailed
@@ -17,13 +17,10 @@ from minigraph.program import KernelFailed
 pytestmark = needs_both
 
 
-def ways_of(few):
-    """Return the ways of a convolution: no gradient is written in nchw."""
-    return [way for way in WAYS if way != "to the images" or not few]
-
-
-every_way_of_both = pytest.mark.parametrize(
-    ("few", "way"), [(few, way) for few in (0, 3) for way in ways_of(few)], ids="{}".format
+every_way_of_all = pytest.mark.parametrize(
+    ("few", "way"),
+    [(few, way) for few in ({}, {"few": 3}, {"few_outs": 3, "stride": (1, 1)}) for way in WAYS],
+    ids=lambda x: x if isinstance(x, str) else "-".join(x),
 )
 
 
@@ -40,9 +37,9 @@ DIVISIONS = {
 
 
 @pytest.mark.parametrize("division", DIVISIONS)
-@every_way_of_both
+@every_way_of_all
 def test_work_is_divided_in_any_way(few, way, division, monkeypatch):
-    node = in_blocks(way, strided(3, 3, 4, (13, 8), few=few))
+    node = in_blocks(way, strided(3, 3, 4, (13, 8), **few))
     xs = drawn(node)
     whole = computed(node, xs, 2)
     for constant, value in DIVISIONS[division].items():
@@ -84,11 +81,11 @@ def test_weights_that_are_constants_are_arranged_once(way):
     np.testing.assert_array_equal(computed(of_constants, xs, 2), computed(node, xs, 2))
 
 
-@every_way_of_both
+@every_way_of_all
 @pytest.mark.parametrize("odd", [np.nan, np.inf])
 def test_what_meets_padding_is_multiplied_by_nothing(odd, few, way):
     """At the edges, where a pixel or a tap meets padding, it is NaN or infinite."""
-    node = in_blocks(way, strided(few=few, padding=(2, 2), window=(5, 5)))
+    node = in_blocks(way, strided(padding=(2, 2), window=(5, 5), **few))
     xs = drawn(node)
     images = [x for x, operand in zip(xs, node.inputs, strict=True) if operand.name in ("x", "dy")]
     images[0][0, 0, 0, 0] = odd
@@ -108,24 +105,29 @@ def offered(node):
     return [candidate.name for candidate in direct.candidates(arrangement, 1)] == [direct.NAME]
 
 
-def offered_for(conv, channels=(2, 1), window=(3, 3), few=0, lanes=0):
+def offered_for(conv, channels=(2, 1), window=(3, 3), few=0, few_outs=0, lanes=0, way="forward"):
     """Whether it is for a convolution of so many blocks of channels; `few` lie in nchw."""
     block = onednn.block()
-    ins, outs = few or channels[0] * block, channels[1] * block
-    plain = plain_node("forward", conv, (1, ins, 9, 9), (outs, ins // conv.groups, *window))
-    return offered(in_lanes(plain, lanes or block, 1 if few else 0))
+    ins, outs = few or channels[0] * block, few_outs or channels[1] * block
+    plain = plain_node(way, conv, (1, ins, 9, 9), (outs, ins // conv.groups, *window))
+    return offered(in_lanes(plain, lanes or block, int(few > 0), int(few_outs > 0)))
 
 
 def test_it_is_offered_where_no_other_kernel_is_sure_to_be_better():
     strides = Conv2d((2, 2))
     assert offered_for(strides)
     assert offered_for(strides, few=4)
+    assert offered_for(strides, few_outs=4)
+    assert offered_for(Conv2d(padding=(1, 1)), few_outs=4, way="to the weights")
+    assert not offered_for(strides, few_outs=4, way="to the weights")
+    assert not offered_for(strides, few_outs=5)
     assert not offered_for(Conv2d(padding=(1, 1)))  # there is Winograd's algorithm
     assert not offered_for(strides, window=(1, 1))  # a product of matrices
     assert not offered_for(Conv2d((2, 2), groups=2))
     assert not offered_for(Conv2d((2, 2), groups=2 * onednn.block()), channels=(2, 2))
     assert not offered_for(strides, few=5)
-    assert not offered_for(Conv2d(dilation=(1, 2)), few=3)
+    assert offered_for(Conv2d(dilation=(1, 2)), few=3)
+    assert not offered_for(Conv2d(dilation=(1, 2)), few=3, way="to the weights")
     assert not offered_for(strides, lanes=1)
     assert not offered_for(strides, channels=(2, 2), lanes=2 * onednn.block())
 
@@ -158,3 +160,16 @@ def test_a_network_with_strides_trains_as_level_0_does(prefer):
     assert {a.name for a in algorithms if a.op.startswith("conv2d")} == {direct.NAME}
     for actual, expected in zip(direct_ones(images), plain(images), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def test_it_is_chosen_where_a_network_returns_few_channels():
+    block, rng = onednn.block(), np.random.default_rng(0)
+    x = mg.input("x", (2, block, 20, 20))
+    many, few = (
+        mg.Parameter(0.1 * rng.standard_normal((outs, block, 3, 3)).astype("float32"))
+        for outs in (block, 3)
+    )
+    y = ops.conv2d(ops.relu(ops.conv2d(x, many, padding=1)), few, padding=1)
+    step = graph_compiler(3, autotune="off").compile([x], mg.grad((y * y).sum(), [many, few]))
+    names = [a.name for a in step.report().algorithms if a.op.startswith("conv2d")]
+    assert sorted(names) == [direct.NAME] * 3 + [winograd.NAME] * 2
