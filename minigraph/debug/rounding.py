@@ -177,5 +177,5 @@ def _in_dtype(value: Array, range_dtype: DType, dtype: DType) -> Array:
     if range_dtype not in FLOATS:
         return value
     wide = value.astype(dtype, copy=False)
-    limit = float(float_limits(range_dtype).max)
+    limit = np.float64(float_limits(range_dtype).max)  # of float64, may exceed what `dtype` holds
     return np.where(np.abs(wide) > limit, np.copysign(np.inf, wide), wide)

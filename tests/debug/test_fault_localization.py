@@ -10,7 +10,8 @@ from samples import SAMPLES
 import minigraph as mg
 from minigraph import ops
 from minigraph.debug.fault_localization import check_steps
-from minigraph.graph import FLOATS, Node
+from minigraph.debug.rounding import evaluate
+from minigraph.graph import FLOATS, Graph, Node
 from minigraph.ops.random import SEED, STEP
 
 
@@ -42,3 +43,9 @@ def test_no_right_kernel_is_blamed():
         faults = check_steps(function._program, function._backend, feeds)
         if isinstance(faults, tuple):
             pytest.fail(f"{faults[0].node}\n{faults[1].statistics('NumPy', 'kernel')}")
+
+
+def test_a_graph_of_float64_is_evaluated_in_float32_without_a_warning():
+    x = mg.input("x", (3,), "float64")
+    (y,) = evaluate(Graph((x,), (x * 2,)), [np.array([1, 2, np.inf])], np.dtype(np.float32))
+    assert y.dtype == np.float32 and y.tolist() == [2, 4, np.inf]
