@@ -338,12 +338,14 @@ def norm(x: Tensor, ord: Scalar = 2, axis: Integers | None = None, keepdims: boo
 
 @builder
 def logsumexp(x: FloatTensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
-    """Return log(sum(exp(x))) over `axis`, without overflow.
+    """Return log(sum(exp(x))) over `axis`, without overflow; -inf over no elements.
 
     >>> cg.compile([], ops.logsumexp([1000.0, 1000.0]))()
     array(1000.69314718)
     """
     axes = normalize_axes(axis, x.ndim)
+    if not builtins.all(x.shape[a] for a in axes):
+        return drop_axes(Log.of(Sum(axes)(x)), axes, keepdims)
     wide = widen(x)
     peak = stop_gradient(Max(axes)(wide))
     peak = where(Isfinite.of(peak), peak, 0)

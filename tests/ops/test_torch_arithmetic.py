@@ -39,6 +39,7 @@ BOUNDS: clip(x, -1, 1); clip(x, None, 0); clip(x, 0, None); clip(x, 2, 1); clip(
 EXTREMES: logsumexp(x, 1); logsumexp(x, (0, 1))
 np.full((1, 4), -INF): logsumexp(x, 1); logsumexp(x, (0, 1))
 np.array([[NAN, 1, 2, 3]]): logsumexp(x, 1); logsumexp(x, (0, 1))
+CUBE[:0]: logsumexp(x, 0); logsumexp(x, (0, 1)); logsumexp(x, 1)
 CUBE: logsumexp(x, 1); logsumexp(x, (0, 1)); var(x, correction=0)
 CUBE: var(x, 1, correction=1); var(x, (0, 2), correction=1.5)
 DIVISIONS: remainder(x, y); floor_divide(x, y)

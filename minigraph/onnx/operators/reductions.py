@@ -105,10 +105,6 @@ def _extreme(function: Callable[..., Node], of_none: int) -> Callable[..., Node]
     return reduce
 
 
-def _log_sum_exp(x: Node, *axes: Any) -> Node:
-    return ops.logsumexp(_real(x), *axes) if x.size != 0 else ops.log(ops.sum(_real(x), *axes))
-
-
 rows(
     {
         "ReduceSum": _reduction(ops.sum),
@@ -120,7 +116,7 @@ rows(
         "ReduceL2": _reduction(lambda x, *axes: ops.sqrt(ops.sum(_real(x * x), *axes))),
         "ReduceSumSquare": _reduction(lambda x, *axes: ops.sum(x * x, *axes)),
         "ReduceLogSum": _reduction(lambda x, *axes: ops.log(_real(ops.sum(x, *axes)))),
-        "ReduceLogSumExp": _reduction(_log_sum_exp),
+        "ReduceLogSumExp": _reduction(lambda x, *axes: ops.logsumexp(_real(x), *axes)),
     }
 )
 
