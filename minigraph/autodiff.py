@@ -108,7 +108,7 @@ def _backward(
             gradients = node.op.differentiate(vjp, dys, node.inputs)
             if gradients is not None:
                 return gradients
-        if type(node.op).grad is Op.grad:
+        if type(node.op).grad in (Op.grad, None):
             return _through_expansion(node, dys)
         if not node.is_bundle:
             return _checked(node, node.op.grad(*dys, node, *node.inputs))

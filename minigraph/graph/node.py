@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 from minigraph.arguments import shorten
 from minigraph.errors import NoGradient
 from minigraph.graph.location import Location, Within, here, scope
-from minigraph.graph.spec import Array, DType, IndexRange, Shape, Spec
+from minigraph.graph.spec import Array, DType, IndexRange, Shape, Spec, as_specs
 from minigraph.graph.unsupported import Unsupported
 from minigraph.symbolic import UndecidedSize, assuming_large
 
@@ -121,7 +121,7 @@ class Op:
         except UndecidedSize:  # `with_sizes` checks the assumption
             with assuming_large():
                 specs = self.infer(*xs)
-        return specs if isinstance(specs, tuple) else (specs,)
+        return as_specs(self.name, specs)
 
     def __str__(self) -> str:
         attributes = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))  # type: ignore[arg-type]

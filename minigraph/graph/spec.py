@@ -201,6 +201,15 @@ class Spec:
         return f"{_name(self.dtype)}[{','.join(map(str, self.shape))}]"
 
 
+def as_specs(op: str, result: Any) -> tuple[Spec, ...]:
+    """Return what `infer` of an op gave as a tuple of specs; GraphError if it is something else."""
+    specs = result if isinstance(result, tuple) else (result,)
+    for spec in specs:
+        if not isinstance(spec, Spec):
+            raise GraphError(f"{op}: infer returns a Spec, or a tuple of them, not {spec!r:.99}")
+    return specs
+
+
 @functools.cache  # NumPy computes the name at each access
 def _name(dtype: DType) -> str:
     return dtype.name
