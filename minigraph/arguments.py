@@ -318,7 +318,7 @@ class Signature:
         return (*parsed, *args[len(parsed) :]), kwargs
 
     def _unexpected(self, name: str) -> TypeError:
-        """Return Python's error for an unknown argument, with the name of a similar one."""
+        """Return Python's error for an unknown argument, with a similar one, else with all."""
         replacement = TORCH_ARGUMENTS.get(name, "")
         if replacement not in self.kinds:
             nearest = difflib.get_close_matches(name, self.kinds, n=1)
@@ -327,7 +327,8 @@ class Signature:
         text = f"{self._fn.__qualname__}() got an unexpected keyword argument {name!r:.99}"
         if name == "maximize":
             replacement = "minimize(-loss)"
-        return TypeError(f"{text}; use {replacement}" if replacement else text)
+        known = ", ".join(name for name in self.kinds if name != "self")
+        return TypeError(f"{text}; {f'use {replacement}' if replacement else f'it takes {known}'}")
 
     def _named(self, name: str, value: Any) -> Any:
         kind = self.kinds.get(name)
