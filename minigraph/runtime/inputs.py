@@ -91,6 +91,10 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
     return np.require(array, requirements=["C", "A"])
 
 
+def _has_shape(value: Any) -> bool:
+    return hasattr(value, "shape") and not isinstance(value, Node)
+
+
 def array_of(value: Any, backend: Backend) -> Array:
     """Return `value` as an array, which is in the device's memory if the value is."""
     on_device = backend.array(value)
@@ -128,7 +132,7 @@ class CallSizes:
         if kwargs or len(args) != len(self._inputs):
             args = in_order(self._inputs, args, kwargs)
         pairs = zip(self._inputs, args, strict=True)
-        return [v if hasattr(v, "shape") else _cast(x, v, self._backend) for x, v in pairs]
+        return [v if _has_shape(v) else _cast(x, v, self._backend) for x, v in pairs]
 
     def of(self, values: Sequence[Any]) -> tuple[int, ...]:
         """Return the sizes that `values` determine; raise ShapeError if two disagree."""
