@@ -18,6 +18,7 @@ from minigraph.graph.leaves import (
     assign_all,
     builder,
     constant,
+    constant_array,
     from_size,
     from_sizes,
     function_of,

@@ -17,6 +17,7 @@ from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import (
     BFLOAT16,
     FLOATS,
+    MAX_AXES,
     Array,
     DType,
     DTypeLike,
@@ -306,12 +307,28 @@ def input(name: Name, shape: InputSizes, dtype: DTypeLike = "float32") -> Node:
     return Node(Input(name), (), (Spec(shape, dtype),))
 
 
+def constant_array(value: Any) -> Array:
+    """Return a user's value as an array that never changes.
+
+    Raises DTypeError also for a list that holds a parameter: it would keep the present value.
+    """
+    if isinstance(value, list | tuple) and _holds_expression(value):
+        raise DTypeError(f"a {type(value).__name__} of expressions is no array; use ops.stack")
+    return as_array(value)
+
+
+def _holds_expression(value: Any, depth: int = MAX_AXES) -> bool:
+    if isinstance(value, list | tuple):
+        return depth > 0 and any(_holds_expression(x, depth - 1) for x in value)
+    return isinstance(value, Node)
+
+
 def constant(value: Any, dtype: Any = None, copy: bool = True) -> Node:
     """Return an expression with a fixed value.
 
     copy  whether to copy the value; False if no other code can change the array
     """
-    array = as_array(value)
+    array = constant_array(value)
     if copy:
         array = np.array(array, None if dtype is None else as_dtype(dtype))
     array.flags.writeable = False
@@ -347,7 +364,7 @@ Operand = Annotated[
     Any,
     Kind(
         OPERAND_DESCRIPTION,
-        lambda x: x if isinstance(x, Node | int | float | SymbolicSize) else as_array(x),
+        lambda x: x if isinstance(x, Node | int | float | SymbolicSize) else constant_array(x),
         DTypeError,
         exact_types=NODES | {int, float, bool},
     ),

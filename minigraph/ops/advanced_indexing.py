@@ -20,9 +20,9 @@ from minigraph.graph import (
     Operand,
     SymbolicSize,
     Tensor,
-    as_array,
     as_node,
     builder,
+    constant_array,
     from_sizes,
 )
 from minigraph.ops import slicing
@@ -90,7 +90,7 @@ def _parse_item(item: Any) -> Any:
 def _index_expression(value: Any) -> Node:
     """Return a list, array or expression of integers, or a mask with known values, as a node."""
     if not isinstance(value, Node):
-        array = as_array(value)
+        array = constant_array(value)
         value = array if array.size or hasattr(value, "dtype") else array.astype(np.int64)
     indices = as_node(value)
     if kind(indices.dtype) == "b":
