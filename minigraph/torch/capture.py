@@ -38,8 +38,7 @@ from minigraph.platform import forks
 from minigraph.torch.complex_numbers import COMPLEX_ROWS, is_complex
 from minigraph.torch.functions import traced_gradients
 from minigraph.torch.operators import NESTED, ROWS
-from minigraph.torch.packed_sequences import packed_layers
-from minigraph.torch.substitutes import is_causal
+from minigraph.torch.substitutes import is_causal, substituted_forwards
 
 # Beginnings of the paths of torch, minigraph and Python, and of code without a file.
 LIBRARY_FOLDERS = (
@@ -71,9 +70,10 @@ def capture(
     names = {id(x): path for path, x in module.named_modules()}
     assigned: list[tuple[str, Any]] = []
     try:
+        tracked = _assignments(module, prefix, assigned)
         with _LOCK, _quiet():
             states = _random_states()
-            with traced_gradients(), packed_layers(), _assignments(module, prefix, assigned):
+            with traced_gradients(), substituted_forwards(), tracked:
                 program = torch.export.export(
                     module, positional, keywords, dynamic_shapes=dynamic_shapes, strict=False
                 )

@@ -6,8 +6,7 @@ batch, and keeps the state of a sequence beyond its end.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +19,6 @@ from minigraph.torch.masked_selection import ACROSS_ROWS, MaskedSelection
 from minigraph.torch.operators import define
 from minigraph.torch.operators.layers import LAYERS, recurrent_layer
 
-RECURRENT = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
 PADDED = (
     "the batch is padded beyond its longest sequence, which pad_packed_sequence cuts off: give it "
     "total_length, or cut the batch"
@@ -80,9 +78,14 @@ def size(x: torch.Tensor, *axis: Any) -> Any:
     return _Longest(n) if hasattr(x, "valid") and isinstance(n, int) else n
 
 
-def _layer(layer: Any, x: PackedSequence, hx: Any = None) -> tuple[PackedSequence, Any]:
-    """Return the results of a recurrent layer for packed sequences."""
-    valid = _valid(x.batch_sizes)
+def recurrent(forward: Any, layer: Any, input: Any, hx: Any = None) -> Any:
+    """Return the results of a recurrent layer, also for packed sequences that are traced.
+
+    forward  the layer's own method, for other inputs
+    """
+    if not (isinstance(input, PackedSequence) and hasattr(input.batch_sizes, "valid")):
+        return forward(layer, input, hx)
+    x, valid = input, _valid(input.batch_sizes)
     if layer.mode == "LSTM" and layer.proj_size:
         raise GraphError("proj_size of recurrent layers is not supported")
     if hx is None:
@@ -138,24 +141,3 @@ define(
     lambda y, *unused: torch.empty_like(y),
     lambda y, condition, message: ops.check(condition, message, y),
 )
-
-
-@contextlib.contextmanager
-def packed_layers() -> Iterator[None]:
-    """Let recurrent layers take packed sequences while they are traced."""
-    originals = [layer.forward for layer in RECURRENT]
-
-    def with_packed(original: Any) -> Any:
-        def forward(self: Any, input: Any, hx: Any = None) -> Any:
-            traced = isinstance(input, PackedSequence) and hasattr(input.batch_sizes, "valid")
-            return _layer(self, input, hx) if traced else original(self, input, hx)
-
-        return forward
-
-    for layer, original in zip(RECURRENT, originals, strict=True):
-        layer.forward = with_packed(original)
-    try:
-        yield
-    finally:
-        for layer, original in zip(RECURRENT, originals, strict=True):
-            layer.forward = original

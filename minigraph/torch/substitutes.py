@@ -5,9 +5,11 @@ Most of those functions read values of tensors, to check a range or to choose a 
 
 from __future__ import annotations
 
+import contextlib
 import dis
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from torch._decomp.decompositions import lstm_impl
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from minigraph.torch import packed_sequences
 from minigraph.torch.ctc import ctc_loss
@@ -114,6 +117,22 @@ def _all(x: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
     return y
 
 
+def _batch_norm(forward: Any, norm: Any, input: torch.Tensor) -> torch.Tensor:
+    """Return a batch norm's result; with `momentum=None` statistics are means of all batches."""
+    if norm.momentum is not None or not norm.training or norm.num_batches_tracked is None:
+        return forward(norm, input)
+    means = norm.running_mean, norm.running_var
+    before = [mean.clone() for mean in means]
+    norm.momentum = 1.0  # the statistics become those of the batch alone
+    try:
+        y = forward(norm, input)
+    finally:
+        norm.momentum = None
+    for mean, old in zip(means, before, strict=True):
+        mean.copy_(old + (mean - old) / norm.num_batches_tracked)
+    return y
+
+
 SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.data.__get__: torch.Tensor.detach,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
@@ -138,6 +157,34 @@ SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     F.cross_entropy: _cross_entropy,
     F.gaussian_nll_loss: _gaussian_nll_loss,
 }
+# Methods `forward` of modules; a substitute takes the original one first.
+FORWARDS: dict[type[torch.nn.Module], Callable[..., Any]] = {
+    _BatchNorm: _batch_norm,
+    torch.nn.LSTM: packed_sequences.recurrent,
+    torch.nn.GRU: packed_sequences.recurrent,
+    torch.nn.RNN: packed_sequences.recurrent,
+}
+
+
+@contextlib.contextmanager
+def substituted_forwards() -> Iterator[None]:
+    """Let modules be traced with the methods of `FORWARDS`."""
+    originals = {kind: kind.forward for kind in FORWARDS}
+    for kind, substitute in FORWARDS.items():
+        kind.forward = _substituted(substitute, kind.forward)
+    try:
+        yield
+    finally:
+        for kind, forward in originals.items():
+            kind.forward = forward
+
+
+def _substituted(substitute: Callable[..., Any], forward: Callable[..., Any]) -> Any:
+    @functools.wraps(forward)  # torch.export reads the names of arguments
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        return substitute(forward, self, *args, **named)
+
+    return call
 
 
 def is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:

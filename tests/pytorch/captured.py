@@ -20,7 +20,7 @@ class Model(torch.nn.Module):
         self.function = function
         self.linear = torch.nn.Linear(4, 4)
         self.recurrent = torch.nn.LSTM(4, 4, 2, batch_first=True, bidirectional=True)
-        self.norm = torch.nn.BatchNorm1d(4, momentum=None)  # which branches on a tensor's value
+        self.norm = torch.nn.SyncBatchNorm(4, momentum=None)  # which branches on a tensor's value
         self.register_buffer("mean", torch.zeros(4))
         self.register_buffer("ones", torch.ones(4), persistent=False)
         self.held = torch.tensor([1.0, 2.0, 3.0, 4.0])

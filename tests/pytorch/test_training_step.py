@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from trained_pair import (  # noqa: E402
     OPTIMIZERS,
+    Images,
     Pair,
     adam,
     images,
@@ -208,6 +209,17 @@ def test_what_no_gradient_is_to_pass_gets_none():
     x = torch.randn(4, 3).double(), torch.randn(4, 3).double()
     pair = Pair(sgd, Net(), lambda: x, functional.mse_loss, options=None)
     pair.train(3)
+    pair.same()
+
+
+def test_a_batch_norm_without_momentum_keeps_the_means_of_all_batches():
+    model = Images()
+    model.norm.momentum = None
+    pair = Pair(sgd, model)
+    pair.train(3)
+    for each in pair.both:
+        each.eval()
+    pair.train()
     pair.same()
 
 
