@@ -253,7 +253,7 @@ def _argsort(w: Writer, op: Argsort, node: Node, x: str) -> str:
 
 @export(FromSizes)
 def _from_sizes(w: Writer, op: FromSizes, node: Node) -> str:
-    """Write a size, an array of sizes, a range, or a triangle."""
+    """Write a size, an array of sizes, a range, or the mask of a triangle or a diagonal."""
     match op.of:
         case "a size" | "mean" | "var":
             dtype = INT64 if is_integer(op.sizes[0]) else op.dtype
@@ -262,10 +262,11 @@ def _from_sizes(w: Writer, op: FromSizes, node: Node) -> str:
         case "arange" | "index":
             bounds = op.sizes if len(op.sizes) == 3 else (0, *op.sizes)
             return w.cast(_numbers(w, *bounds), op.dtype)
-        case "triangle":
+        case "triangle" | "eye":
             rows, columns, k = op.sizes
             down = w.op("Unsqueeze", _numbers(w, k, rows + k), w.sizes([1]))
-            return w.op("LessOrEqual", _numbers(w, 0, columns), down)
+            comparison = "Equal" if op.of == "eye" else "LessOrEqual"
+            return w.op(comparison, _numbers(w, 0, columns), down)
         case "Shape":  # of an ONNX model
             numbers = w.op("Reshape", w.sizes(op.sizes), w.sizes(op.shape))
             return w.cast(numbers, op.dtype)

@@ -194,7 +194,13 @@ def test_sizes_of_calls_are_computed_by_the_model(path):
     n, m = rows.shape
     results = [
         *(rows.reshape((m, n)), rows.reshape((-1,)), rows[1:, ::2], rows.mean(), rows.var(0)),
-        *(ops.tril(rows), ops.arange(n) + 1, ops.broadcast_to(columns.sum(), (m, n)), rows[:3]),
+        *(
+            ops.tril(rows),
+            ops.eye(n, m, 1),
+            ops.arange(n) + 1,
+            ops.broadcast_to(columns.sum(), (m, n)),
+            rows[:3],
+        ),
         *(ops.pad(rows, 1), ops.concat([columns, columns[:1]]), rows.reshape((n * 2, m // 2))),
         *(ops.flip(rows, 1), rows.sum() / n, ops.zeros((n, 3)), columns @ columns.T),
         mg.grad(ops.square(rows[1::2, ::3]).sum(), [rows])[0],
