@@ -16,6 +16,7 @@ import math
 import numbers
 import operator
 import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -245,6 +246,7 @@ Name = Annotated[str, Kind("a non-empty string", lambda value: _text(value or No
 PATH = Kind("a path", with_predicate(lambda path: isinstance(path, str), os.fspath))
 FilePath = Annotated[str | os.PathLike[str], PATH]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
+Offset = Annotated[int, Kind("an integer", lambda value: size(value, -sys.maxsize))]
 Seed = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1, ShapeError)]
 # More layers would take minutes and all memory before an error.

@@ -96,8 +96,10 @@ def integers(node: Node | None) -> list[Any] | None:
     return None if node is None else [*value_of(node).astype(object).flat]
 
 
-def integer(node: Node) -> Any:
+def integer(node: Node | None, default: int | None = None) -> Any:
     """Return the only element of an expression; it may be a symbolic size."""
+    if node is None:
+        return default
     (number,) = value_of(node).astype(object).flat
     return number
 

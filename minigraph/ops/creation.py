@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.arguments import Scalar, Size, short_repr
+from minigraph.arguments import Offset, Scalar, Size, short_repr
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     BOOL,
@@ -145,7 +145,9 @@ def linspace(
 
 
 @builder
-def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike = "float32") -> Node:
+def eye(
+    n_rows: Size, n_cols: Size | None = None, k: Offset = 0, dtype: DTypeLike = "float32"
+) -> Node:
     """Return zeros (n_rows, n_cols) with ones on the diagonal that is `k` above the main one.
 
     n_cols  None: n_rows
@@ -160,7 +162,7 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
 
 
 @builder
-def tril(x: Tensor, k: int = 0) -> Node:
+def tril(x: Tensor, k: Offset = 0) -> Node:
     """Return matrices x (..., rows, columns) with zeros above diagonal `k`.
 
     >>> cg.compile([], ops.tril([[1, 2], [3, 4]]))()
@@ -172,7 +174,7 @@ def tril(x: Tensor, k: int = 0) -> Node:
 
 
 @builder
-def triu(x: Tensor, k: int = 0) -> Node:
+def triu(x: Tensor, k: Offset = 0) -> Node:
     """Return matrices x (..., rows, columns) with zeros below diagonal `k`.
 
     >>> cg.compile([], ops.triu([[1, 2], [3, 4]]))()

@@ -271,6 +271,16 @@ def test_a_slice_that_begins_before_the_first_element_and_runs_backwards_has_tha
         np.testing.assert_array_equal(run(proto, np.arange(3.0)), [0])
 
 
+def test_a_causal_mask_may_begin_at_a_length_that_the_call_gives():
+    """As that of a model with the keys and values of earlier calls."""
+    nodes = ["s = Shape(past)", "k = Gather(s, zero)", "y = Trilu(x, k)"]
+    proto = model(nodes, [info("past", ["p"]), info("x", ["t", "u"])], zero=np.int64(0))
+    assert str(mg.onnx.load(proto).outputs[0].spec) == "float32[t,u]"
+    x = RNG.normal(size=(2, 5)).astype("f")
+    for past in (1, 3):
+        np.testing.assert_array_equal(run(proto, np.ones(past), x), np.triu(x, past))
+
+
 def test_a_table_that_is_cut_to_a_text_has_the_length_of_the_text():
     nodes = ["n = Shape(x)", "t = Slice(table, zero, n)", "y = Add(x, t)"]
     arrays = {"table": np.arange(9, dtype="f"), "zero": np.array([0])}

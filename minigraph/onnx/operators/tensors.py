@@ -30,7 +30,7 @@ rows(
         "EyeLike": lambda x, dtype=None, k=0: ops.eye(
             x.shape[0], x.shape[1], k, x.dtype if dtype is None else dtype_of(dtype)
         ),
-        "Trilu": lambda x, k=None, upper=1: (ops.triu if upper else ops.tril)(x, int(number(k, 0))),
+        "Trilu": lambda x, k=None, upper=1: (ops.triu if upper else ops.tril)(x, integer(k, 0)),
         "RandomUniform RandomUniformLike": (
             lambda x=None, shape=None, dtype=None, low=0.0, high=1.0, seed=0.0: ops.random_uniform(
                 *_like(x, shape, dtype, low, high)
