@@ -2,8 +2,8 @@
 
     pytest tests/passes/test_cases.py --update-golden
 
-writes what the passes make now; read the diff.  A file begins with the passes that run, the inputs,
-and what its cases have in common.  A case is
+writes what the passes make now; read the diff.  A file begins with the passes that run, their
+`parameters` if they have any, the inputs, and what its cases have in common.  A case is
 
     == its name
     Python, the last line of which is the result, or a tuple of results; none if the name is that
@@ -37,25 +37,12 @@ from minigraph.graph import Op, as_dtype, constant
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
 from minigraph.ops.reduction import Reduction
-from minigraph.passes.kernels.fma import fuse_fma
-from minigraph.passes.kernels.fusion import decompose, fuse_elementwise, fuse_kernels
-from minigraph.passes.library.batch_norm import fuse_batch_norm
-from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
-from minigraph.passes.library.mixed_precision import autocast
+from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
+from minigraph.passes.levels import TABLE
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import fast_math, simplification
-from minigraph.passes.rewrite.fast_math import apply_fast_math
-from minigraph.passes.rewrite.simplification import share_common, simplify
 
-PASSES = {
-    rewrite.__name__: rewrite
-    for rewrite in (
-        *(fold_batch_norm, fuse_activation, fuse_batch_norm, fuse_bias),
-        *(fuse_fma, apply_fast_math, share_common, simplify),
-        *(decompose, fuse_elementwise, fuse_kernels),
-    )
-}
-PASSES["autocast"] = functools.partial(autocast, amp="bfloat16")
+PASSES = {row.rewrite.__name__: row.rewrite for row in TABLE}
 NAMES = {**vars(ops), **Op.registry, "np": np, "mg": mg, "constant": constant}
 INPUT = re.compile(r"(\w+): (\w+)\[([\d,]*)\](?: in (\S+) \.\. (\S+))?")
 ORDINARY = 0.5, 3.0
@@ -125,6 +112,8 @@ def parsed(path, title):
             continue
         if key == "passes":
             passes = [PASSES[name] for name in value.split()]
+        elif key == "parameters":
+            passes = [functools.partial(rewrite, **eval(f"dict({value})")) for rewrite in passes]
         elif key == "values":
             how = value
         elif key == "shows":
