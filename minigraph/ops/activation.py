@@ -64,7 +64,6 @@ class Sigmoid(Elementwise):
     example = "[0.0, 2.0]", "array([0.5       , 0.88079708])"
     c = "1 / (1 + exp{f}(-{0}))"
     accepts = "f"
-    numpy_bits = ""
     costly = True
     grad = gradients(lambda dy, y, x: dy * (y * (1 - y)))
 
@@ -84,7 +83,6 @@ static inline {T} mg_logaddexp{f}({T} x, {T} y) {{
   return (x > y || x != x ? x : y) + log1p{f}(exp{f}(-apart));
 }}"""
     accepts = "f"
-    numpy_bits = ""
     costly = True
     commutative = True
 

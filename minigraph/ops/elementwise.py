@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, ClassVar
 
@@ -38,6 +39,10 @@ from minigraph.graph import (
     function_of,
     is_symbolic,
 )
+
+# Functions of C's library with exact results, and calls of its functions in a C expression.
+EXACT_FUNCTIONS = {"ceil", "copysign", "fabs", "floor", "fma", "fmod", "rint", "sqrt", "trunc"}
+CALL = re.compile(r"\b(?!mg_)(\w+)\{f\}\(")
 
 
 def kind(dtype: DType) -> str:
@@ -97,7 +102,6 @@ class Elementwise(Op):
     support_int: ClassVar[str] = ""
     accepts: ClassVar[str] = "fiu"  # kinds of dtype
     result: ClassVar[DType | None] = None
-    numpy_bits: ClassVar[str] = "fiub"  # kinds of dtype of which `forward` gives the bits of the C
     exact: ClassVar[bool] = False  # of floats of 16 bits the result is one: it needs no rounding
     costly: ClassVar[bool] = False  # computing an element takes longer than loading it from a cache
 
@@ -131,8 +135,12 @@ class Elementwise(Op):
         return self.c_int if group in "iub" and self.c_int else self.c
 
     def has_bits_of_numpy(self, dtype: DType) -> bool:
-        """Whether `forward` and C give the same bits for `dtype`, except for denormals."""
-        return kind(dtype) in self.numpy_bits
+        """Whether `forward` and C give the same bits for `dtype`, except for denormals.
+
+        Only then do passes fold an op of constants.  Override it if the formulas in NumPy and in C
+        round differently.
+        """
+        return kind(dtype) != "f" or EXACT_FUNCTIONS.issuperset(CALL.findall(self.c + self.support))
 
     def check_kind(self, dtype: DType) -> None:
         if kind(dtype) not in self.accepts:
@@ -251,7 +259,6 @@ class MathFunction(Elementwise):
     """A function of floats that C's library has under the op's name."""
 
     accepts = "f"
-    numpy_bits = ""
     costly = True
 
     def __init_subclass__(cls, eq: bool = True) -> None:

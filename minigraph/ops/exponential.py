@@ -128,7 +128,6 @@ static inline {T} mg_pow_{T}({T} x, {T} y) {{
     if (y % 2 != 0) z *= x;
   return z;
 }}"""
-    numpy_bits = "iub"
     domain = (0.3, 2.0)
     costly = True
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minigraph.graph import Array, Node, Operand, builder
+from minigraph.graph import Array, DType, Node, Operand, builder
 from minigraph.ops.elementwise import Elementwise, kind, promote
 
 Sign = Literal["+", "-"]
@@ -53,7 +53,9 @@ class Fma(Elementwise):
 
     c = "fma{f}({op.product}{0}, {1}, {op.addend}{2})"
     c_int = Fma3.c
-    numpy_bits = "iub"  # of floats, NumPy rounds a second time
+
+    def has_bits_of_numpy(self, dtype: DType) -> bool:
+        return kind(dtype) != "f"  # NumPy rounds a second time
 
     def forward(self, a: Array, b: Array, c: Array) -> Array:
         # In float64 the product of two narrower floats is exact.

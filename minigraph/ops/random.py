@@ -152,6 +152,9 @@ static inline float mg_normal_float(uint64_t i, uint64_t seed, uint64_t step, ui
 }}"""
     )
 
+    def has_bits_of_numpy(self, dtype: DType) -> bool:
+        return False
+
     def forward(self, seed: Array, step: Array, stream: Array) -> Array:
         a, b = self.words(seed, step, stream)
         u, v = (a + 1.0) * 2.0**-32, b * 2.0**-32

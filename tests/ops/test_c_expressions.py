@@ -107,4 +107,5 @@ def test_c_agrees_with_forward(name, dtype, c_library):
         result = np.empty_like(want)
         pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (result, *xs)]
         c_library(dtype, how)[c_name(name)](ctypes.c_int64(result.size), *pointers)
-        assert_same(result, want, any_zero=op.name in ANY_ZERO)
+        ulps = 0 if op.has_bits_of_numpy(xs[-1].dtype) else 4
+        assert_same(result, want, ulps, any_zero=op.name in ANY_ZERO)
