@@ -135,7 +135,7 @@ class CpuProblems(ProblemMaker):
         return product if same_dtype and all(s.size for s in specs) else None
 
     def note(self, node: Node) -> str:
-        threads = primitives.threads_for(node, self.threads)
+        threads = primitives.threads_for_node(node, self.threads)
         # A kernel converts constant weights only once, so its time differs.
         product = product_of(node)
         roles = ROLES.get(type(product.op), "") if product else ""
@@ -218,7 +218,7 @@ class CpuProblems(ProblemMaker):
 
     def candidates(self, arrangement: Arrangement) -> Iterable[Candidate]:
         node, strides, layouts = arrangement
-        threads = primitives.threads_for(node, self.threads)
+        threads = primitives.threads_for_node(node, self.threads)
         if isinstance(node.op, Reorder):
             make = partial(native_kernel, node, strides, threads)
             return [Candidate("generated", layouts, make)] if compiler.compiler() else []

@@ -59,6 +59,7 @@ def address_of(array: Array) -> int:
 
 
 def threads_for(elements: int, threads: int) -> int:
+    """Return how many threads should share the elements of a generated or handwritten kernel."""
     return threads if elements >= MIN_THREADED_ELEMENTS else 1
 
 

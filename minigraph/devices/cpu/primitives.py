@@ -44,7 +44,7 @@ MAX_GEMM_ROWS, MAX_GEMM_ROWS_BY_COLUMNS, MIN_GEMM_MATRIX = 64, 3, 1 << 16
 MAX_GEMM_SUM, MIN_GEMM_RESULT = 64, 1 << 20
 # A second thread pays for this many operations, or for an operand with this many elements, as
 # memory then bounds the kernel.
-MIN_THREADED_OPERATIONS, MIN_THREADED_ELEMENTS = 4_000_000, 1 << 16
+MIN_THREADED_OPERATIONS, MIN_THREADED_OPERAND = 4_000_000, 1 << 16
 MIN_GENERATED_WIDTH = 16  # elements of a row of a window
 POINTWISE = (1, 1)  # a window of one pixel
 MAX_SUMMED_PIXELS = 1024  # pixels of all images of a batch
@@ -275,9 +275,10 @@ def implementations_of(op: Op, xs: Specs, ys: Specs, strides: Strides) -> Iterat
             yield from average_pooling(op, xs, ys)
 
 
-def threads_for(node: Node, threads: int) -> int:
+def threads_for_node(node: Node, threads: int) -> int:
+    """Return how many threads should share a node of a primitive or a tuned problem."""
     largest = max(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs))
-    is_large = operations(node) >= MIN_THREADED_OPERATIONS or largest >= MIN_THREADED_ELEMENTS
+    is_large = operations(node) >= MIN_THREADED_OPERATIONS or largest >= MIN_THREADED_OPERAND
     return threads if is_large else 1
 
 
@@ -295,7 +296,7 @@ def sums_of_many_pixels(op: Op, node: Node) -> bool:
 
 def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
     """Return oneDNN's kernel for `node`, or None if it has no fast one."""
-    threads = threads_for(node, threads)
+    threads = threads_for_node(node, threads)
     with onednn.omp_threads(threads):
         for implementation in implementations(node, strides):
             try:
