@@ -50,8 +50,9 @@ class Algorithm(Record, frozen=True):
     layout      of each input, then of the result
     seconds     measured; None without a measurement
     workspace   bytes; None without a measurement
-    origin      "measured" now, "stored", "loaded file", or "heuristic"
-    candidates  all measurements, in every layout
+    origin      "measured" now, "measured by another process", "stored", "loaded file", "predicted"
+                by the cost model, or "heuristic"
+    candidates  all measurements, in every layout, without those that are only predicted
     layer       of the op; outside of layers, its line
     """
 

@@ -41,20 +41,20 @@ def within_limit(
     program: Program,
     results: int,
     lowered: Callable[[Graph, AbstractSet[Node]], Program],
-    work: Callable[[Step], tuple[int, int]],
+    cost: Callable[[Step], tuple[int, int]],
 ) -> Program:
     """Return the program with an arena of at most `limit` bytes, by recomputation if needed.
 
     results  number of outputs of the program's graph that the caller gets
     lowered  lowers a rewritten graph; the nodes of its second argument are pinned, as in `lower`
-    work     returns the bytes that a step moves, and its floating-point operations
+    cost     returns the bytes that a step moves, and its floating-point operations
 
     Raises GraphError if recomputation does not reach the limit.
     """
     if program.arena_bytes <= limit:
         return program
     start, arena_bytes = time.perf_counter(), operator.attrgetter("arena_bytes")
-    seconds = {step: _seconds(step, *work(step)) for step in program.steps}
+    seconds = {step: _seconds(step, *cost(step)) for step in program.steps}
     smallest, schedule = program, _Schedule(program, seconds)
     target = schedule.peak * limit / program.arena_bytes
     for attempts_left in reversed(range(MAX_ATTEMPTS)):

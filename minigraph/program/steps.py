@@ -173,8 +173,9 @@ class Choice:
     layouts           names of the layouts of the node's inputs and result
     kernel            the chosen one; None if no candidate can be used
     measurement       of the chosen candidate; None if a heuristic chose
-    origin            of the measurement, such as "measured" or "stored"; "heuristic" without one
-    all_measurements  measurements of the problem in every layout
+    origin            of the measurement, such as "measured" or "stored"; without one, "heuristic"
+                      or "predicted"
+    all_measurements  measurements of the problem in every layout that have a time or an error
     """
 
     problem: Problem

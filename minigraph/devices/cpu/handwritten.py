@@ -1,9 +1,8 @@
 """Handwritten C kernels of ops that are neither generated nor oneDNN's.
 
-check                passes a value on and refuses a condition that is false
-cross_entropy        oneDNN has none, and its softmax loses NaN and infinity
-local_response_norm  oneDNN's keeps a running sum over channels, in which the error of a large
-                     channel stays after the channel has left the window
+oneDNN has no cross entropy, and its softmax loses NaN and infinity.  Its local response norm keeps
+a running sum over channels, in which the error of a large channel stays after the channel has left
+the window.
 """
 
 from __future__ import annotations
