@@ -32,7 +32,7 @@ import minigraph as mg
 from minigraph import options as settings
 from minigraph.autotune.measurement import policy_of
 from minigraph.autotune.session import Session
-from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
+from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingCase, case
 from minigraph.bench.ours import LIBRARY, loss_and_updates
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
@@ -82,7 +82,7 @@ class Unopened:
         return cuda_kernel(node, strides, self.processors) or Kernel()
 
 
-def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) -> Program:
+def program_of(step: TrainingCase, options: Mapping[str, Any], processors: int) -> Program:
     """Return the program of a training step as compiled for CUDA, without tuning."""
     values = settings.resolve(options)
     x, labels = (

@@ -284,3 +284,14 @@ def test_the_import_loads_no_large_library(probe):
 
 def test_the_import_starts_no_compiler_and_opens_no_library(probe):
     assert probe[-1] == []
+
+
+def test_no_two_classes_have_one_name():
+    """A layer may have the name of its op, which is in another package."""
+    parts = {}
+    for name in FILES:
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ClassDef):
+                parts.setdefault(node.name, []).append(part_of(name))
+    shared = {name: where for name, where in parts.items() if len(where) > 1}
+    assert all(sorted(where) == ["nn", "ops"] for where in shared.values()), shared

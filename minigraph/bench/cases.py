@@ -209,7 +209,7 @@ class ModelFile:
         return [float(number) for y in each for number in np.ravel(y)]
 
 
-class TrainingStep(NetworkCase):
+class TrainingCase(NetworkCase):
     """One step of training a network with Adam and cross entropy."""
 
 
@@ -235,7 +235,7 @@ def first_value(name: str, shape: Shape) -> Array:
     return normal * np.float32(1 / math.sqrt(3 * math.prod(shape[1:])))
 
 
-Case = Expression | TrainingStep | Prediction | ModelFile
+Case = Expression | TrainingCase | Prediction | ModelFile
 
 
 def case(
@@ -258,7 +258,7 @@ def case(
         return Prediction(title, spec, shape, images)
     batch = batch_size or spec.batches[2 * (device != "cpu") + quick]
     title = f"{spec.title}, batch {batch}" + _size(shape) * (name != "mlp")
-    return TrainingStep(title, spec, shape, batch)
+    return TrainingCase(title, spec, shape, batch)
 
 
 def _size(shape: Shape) -> str:

@@ -16,7 +16,7 @@ from minigraph.bench.cases import (
     Expression,
     ModelFile,
     Prediction,
-    TrainingStep,
+    TrainingCase,
     first_value,
 )
 from minigraph.bench.networks import with_blocks, without_dropout
@@ -46,7 +46,7 @@ def minigraph_side(task: Task) -> Side:
         call, batches = training(cg, subject, subject.network(LIBRARY))
 
     def outputs() -> list[float]:
-        if isinstance(subject, TrainingStep):
+        if isinstance(subject, TrainingCase):
             net = with_first_values(subject.network(without_dropout(LIBRARY)))
             step, batches = training(cg, subject, net)
             return [float(step(*next(batches))) for _ in range(LOSSES)]
@@ -100,7 +100,7 @@ def prediction(cg: Any, subject: Prediction, net: Any, freeze: bool = True) -> S
     return call, cycle([(to_device(images),) for images in batches])
 
 
-def training(cg: Any, subject: TrainingStep, net: Any, reduce: bool = True) -> Step:
+def training(cg: Any, subject: TrainingCase, net: Any, reduce: bool = True) -> Step:
     """Return a step and this process's shares of its batches.
 
     reduce  whether processes average their gradients

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 import minigraph.torch as mgt
-from minigraph.bench.cases import LEARNING_RATE, Prediction, TrainingStep
+from minigraph.bench.cases import LEARNING_RATE, Prediction, TrainingCase
 from minigraph.bench.ours import graph_for, prediction, wait
 from minigraph.bench.torch_peer import LIBRARY, training_side, with_first_values
 from minigraph.bench.worker import Side, Task, serve, step_function
@@ -24,10 +24,10 @@ def frontend_side(task: Task) -> Side:
     subject = task.subject
     if isinstance(subject, Prediction):
         return _prediction(subject, task)
-    assert isinstance(subject, TrainingStep)  # `Peer.runs` excludes the others
+    assert isinstance(subject, TrainingCase)  # `Peer.runs` excludes the others
     steps: list[mgt.TrainingStep] = []
 
-    def training(subject: TrainingStep, net: torch.nn.Module, task: Task) -> Callable[[], float]:
+    def training(subject: TrainingCase, net: torch.nn.Module, task: Task) -> Callable[[], float]:
         net = net.to(task.device)
         batches = [
             (torch.from_numpy(x).to(task.device), torch.from_numpy(y).to(task.device))

@@ -17,7 +17,7 @@ from minigraph.bench.cases import (
     Expression,
     ModelFile,
     Prediction,
-    TrainingStep,
+    TrainingCase,
     first_value,
 )
 from minigraph.bench.networks import with_blocks, without_dropout
@@ -25,7 +25,7 @@ from minigraph.bench.plan import FASTEST_TORCH_SETTING
 from minigraph.bench.results import BY_MINIGRAPH, CHANNELS_LAST
 from minigraph.bench.worker import Side, Task, serve, step_function
 
-Training = Callable[[TrainingStep, Any, Task], Callable[[], float]]
+Training = Callable[[TrainingCase, Any, Task], Callable[[], float]]
 ATTENTION = functional.scaled_dot_product_attention
 LIBRARY = with_blocks(
     torch.nn, SimpleNamespace(concat=torch.concat, scaled_dot_product_attention=ATTENTION)
@@ -51,7 +51,7 @@ def torch_side(task: Task) -> Side:
 
 
 def training_side(
-    subject: TrainingStep, task: Task, training: Training, peak: Callable[[], int | None]
+    subject: TrainingCase, task: Task, training: Training, peak: Callable[[], int | None]
 ) -> Side:
     """Return the side of a training step.
 
@@ -143,7 +143,7 @@ def _prediction(subject: Prediction, task: Task) -> Side:
     return Side(step, scores, lambda: _peak(task))
 
 
-def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float]:
+def _training(subject: TrainingCase, net: Any, task: Task) -> Callable[[], float]:
     """Return a step that trains a network and returns the loss.
 
     The fastest setting is channels last with a fused Adam; without images, only the fused Adam.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minigraph.graph import Constant, Graph, GraphOp, Input, Item, Node, Parameter
-from minigraph.inspect.record import NodeRecord, Removed, Rewired, Stage
+from minigraph.inspect.record import Removed, Rewired, Stage, VertexRecord
 from minigraph.jit.fused import HorizontalFusion, meaning
 from minigraph.passes.notes import PassRecord
 
@@ -240,11 +240,11 @@ class History:
                 for x in entry.reads:
                     updated[x] |= owners
 
-    def _record(self, entry: GraphEntry) -> NodeRecord:
+    def _record(self, entry: GraphEntry) -> VertexRecord:
         node, source, has_line = entry.node, entry.node.source, entry.kind in ("op", "box")
         name = node.name if entry.kind in ("op", "box", "parameter", "input") else str(node.op)
         text = entry.key[1]
-        return NodeRecord(
+        return VertexRecord(
             id=entry.id,
             name=name,
             kind=entry.kind,

@@ -224,8 +224,8 @@ def layer_path(layer: str) -> list[str]:
 # ---------------------------------------------------------------- passes
 
 
-class NodeRecord(Record, frozen=True, omit_defaults=True):
-    """A node, or a box of nodes: a fused kernel, or a loop.
+class VertexRecord(Record, frozen=True, omit_defaults=True):
+    """A vertex of a graph: a node, or a box of nodes, which is a fused kernel or a loop.
 
     name     of the op, input or parameter
     kind     "op", "input", "parameter", "constant" or "box"
@@ -273,7 +273,7 @@ class Stage(Record, frozen=True):
     stops  for each of the pass's `stops`, the ids of the two neighbours; 0 for removed ones
     """
 
-    added: tuple[NodeRecord, ...] = ()
+    added: tuple[VertexRecord, ...] = ()
     removed: tuple[Removed, ...] = ()
     rewired: tuple[Rewired, ...] = ()
     stops: tuple[tuple[Count, Count], ...] = ()
@@ -326,18 +326,18 @@ class Description(Record, frozen=True):
         return costs((step.layer, step, seconds.get(i)) for i, step in steps)
 
 
-class File(Record, frozen=True):
+class DescriptionFile(Record, frozen=True):
     """The contents of a file of descriptions."""
 
     format: int
     functions: tuple[Description, ...]
 
 
-FILE_DECODER = Decoder(File)
+FILE_DECODER = Decoder(DescriptionFile)
 
 
 def to_text(functions: tuple[Description, ...]) -> str:
-    return encode(File(FORMAT, functions))
+    return encode(DescriptionFile(FORMAT, functions))
 
 
 def from_text(text: str | bytes) -> tuple[Description, ...]:

@@ -43,7 +43,7 @@ MAX_UNROLLED_STEPS = 1000  # of a loop whose steps differ
 Values = MutableMapping[str, Any]
 
 
-class Interpreter:
+class ModelInterpreter:
     """An interpreter of a model's graph, and of the functions in it.
 
     what  first words of errors

@@ -27,7 +27,7 @@ from minigraph.graph import (
 )
 from minigraph.graph.spec import ALIGNMENT
 from minigraph.graph_compiler import OPTIONS, CompGraph, comp_graph
-from minigraph.onnx.interpret import Interpreter, refuse_missing
+from minigraph.onnx.interpret import ModelInterpreter, refuse_missing
 from minigraph.onnx.tensors import File, dtype_of, opsets_of, read
 from minigraph.onnx.values import NeedsValue
 from minigraph.platform.records import one_line
@@ -89,7 +89,7 @@ def model_of(
     try:
         graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
         refuse_missing(what, file, opsets)
-        interpreter = Interpreter(what, file)
+        interpreter = ModelInterpreter(what, file)
         convert = functools.partial(_stored_tensor, frozen=frozen)
         nodes: dict[str, Node] = interpreter.initializers(graph, convert)
         parameters = [x for x in nodes.values() if isinstance(x, Parameter)]

@@ -28,7 +28,7 @@ MIN_WIDTH = 4  # elements of a tile's row, or of an innermost axis that is a loo
 MAX_VECTOR_STRIDE = 4  # largest stride, in elements, of loads that compilers vectorise
 
 
-class Axis(NamedTuple):
+class CopyAxis(NamedTuple):
     """An axis of a copy: its length; its strides, and the output's borders, in bytes."""
 
     length: int
@@ -47,7 +47,7 @@ class InputCopy(NamedTuple):
     """
 
     text: str
-    axes: Sequence[Axis]
+    axes: Sequence[CopyAxis]
     parts: Sequence[int]
     input_index: int
     offset: int
@@ -80,7 +80,7 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
     for shape, source, (target, _) in zip(shapes, strides, places, strict=True):
         borders_of_axes = borders or [(0, 0)] * len(shape)
         rows = zip(shape, source, target, *zip(*borders_of_axes, strict=True), strict=True)
-        axes_of_inputs.append([*_collapsed(Axis(*row) for row in rows)])
+        axes_of_inputs.append([*_collapsed(CopyAxis(*row) for row in rows)])
         if len(axes_of_inputs[-1]) >= MAX_RANK:
             return None
     short_rows = all(not axes or axes[-1].length < MIN_WIDTH for axes in axes_of_inputs)
@@ -96,9 +96,9 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
     )
 
 
-def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
+def _collapsed(axes: Iterator[CopyAxis]) -> Iterator[CopyAxis]:
     """Yield axes without those of length 1; merge neighbours that are contiguous in both arrays."""
-    outer: Axis | None = None
+    outer: CopyAxis | None = None
     for axis in axes:
         n, source, target, *around = axis
         if n == 1 and not any(around):
@@ -114,7 +114,7 @@ def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
 
 def _input_copy(
     node: Node,
-    axes: list[Axis],
+    axes: list[CopyAxis],
     padded: bool,
     fill: int,
     short_rows: bool,
@@ -140,10 +140,10 @@ def _input_copy(
             tile["INTERLEAVE_HIGH"] = _interleaved(range(width // 2, width), width)
             axes = [axis for axis in axes if axis not in tile_axes] + tile_axes
     if short_rows and not tile and not padded:  # the innermost loop should not be short
-        longest = max(axes, key=lambda axis: axis.length, default=Axis(1, size, size))
+        longest = max(axes, key=lambda axis: axis.length, default=CopyAxis(1, size, size))
         if not axes or axes[-1].length < MIN_WIDTH < longest.length:
             axes = [axis for axis in axes if axis != longest] + [longest]
-    axes = [Axis(1, 0, 0)] * (1 + bool(tile) - len(axes) + 1) + axes
+    axes = [CopyAxis(1, 0, 0)] * (1 + bool(tile) - len(axes) + 1) + axes
     names = ("STRIDE_IN", "STRIDE_OUT")
     strides = {name: step // size for name, step in zip(names, axes[-1][1:3], strict=True)}
     text = with_macros(

@@ -38,17 +38,17 @@ MAX_OPERATIONS = 1 << 15  # operations of a step
 MAX_UNROLLED = 128  # operations of a node whose elements are named one by one
 
 
-class Value(NamedTuple):
+class Elements(NamedTuple):
     """The elements of a node: a C array, and the index in it of each element."""
 
     name: str
     index: Array
 
-    def reshaped(self, shape: Shape) -> Value:
-        return Value(self.name, np.broadcast_to(self.index, shape))
+    def reshaped(self, shape: Shape) -> Elements:
+        return Elements(self.name, np.broadcast_to(self.index, shape))
 
 
-ElementText = Callable[[Value], str]  # (value) to the C text of the current element
+ElementText = Callable[[Elements], str]  # (value) to the C text of the current element
 
 
 class LoopText(NamedTuple):
@@ -71,7 +71,7 @@ def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
     Raises NotFusible if the values do not fit, or an op has no statements.
     """
     graph = expand_fused(op.graph)
-    writer = _Writer()
+    writer = _StatementWriter()
     end_of_slices, operands = op.carried + op.scanned, []
     for i, (x, steps) in enumerate(zip(graph.inputs, strides, strict=True)):
         if op.carried <= i < end_of_slices:
@@ -122,25 +122,25 @@ def _is_expandable(op: Op) -> bool:
     return isinstance(op, Fused | HorizontalFusion) or op.composed
 
 
-def _slice(name: str, node: Node, strides: Shape) -> Value:
+def _slice(name: str, node: Node, strides: Shape) -> Elements:
     steps = [step // node.dtype.itemsize for step in strides]
     axes = np.ix_(*(step * np.arange(n) for n, step in zip(node.shape, steps, strict=True)))
-    return Value(name, np.broadcast_to(sum(axes, np.zeros((), np.int64)), node.shape))
+    return Elements(name, np.broadcast_to(sum(axes, np.zeros((), np.int64)), node.shape))
 
 
-class _Writer:
+class _StatementWriter:
     """Statements that compute nodes, and the values of the nodes."""
 
     def __init__(self) -> None:
-        self.values: dict[Node, Value] = {}
+        self.values: dict[Node, Elements] = {}
         self.lines: list[str] = []
         self.support: dict[str, None] = {}
         self.bytes = 0
         self.operations = 0
 
-    def contiguous(self, name: str, shape: Shape) -> Value:
+    def contiguous(self, name: str, shape: Shape) -> Elements:
         """Return the value of a contiguous array."""
-        return Value(name, np.arange(math.prod(shape)).reshape(shape))
+        return Elements(name, np.arange(math.prod(shape)).reshape(shape))
 
     def array(self, node: Node, name: str, is_value: bool = True) -> str:
         """Return the declaration of an array for a node; make it the node's value if `is_value`."""
@@ -156,7 +156,7 @@ class _Writer:
             raise NotFusible(f"{node.op.name} has several results")
         xs = [self.values[x] for x in node.inputs]
         if node.op.is_view:
-            self.values[node] = Value(xs[0].name, node.op.forward(xs[0].index))
+            self.values[node] = Elements(xs[0].name, node.op.forward(xs[0].index))
             return
         name = f"v{len(self.values)}"
         if isinstance(node.op, Constant):
@@ -182,10 +182,10 @@ class _Writer:
             raise NotFusible("a step has too many operations")
         self.lines += _element_lines(shape, operations, line)
 
-    def copy(self, target: Value, x: Value, shape: Shape, suffix: str = "") -> None:
+    def copy(self, target: Elements, x: Elements, shape: Shape, suffix: str = "") -> None:
         self.emit(shape, x.index.size, lambda text: f"{text(target)} = {text(x)}{suffix};")
 
-    def elementwise(self, node: Node, target: Value, xs: Sequence[Value]) -> None:
+    def elementwise(self, node: Node, target: Elements, xs: Sequence[Elements]) -> None:
         xs = [x.reshaped(node.shape) for x in xs]
         dtypes = [x.dtype for x in node.inputs]
         self.support.update(
@@ -199,7 +199,7 @@ class _Writer:
 
         self.emit(node.shape, node.size, line)
 
-    def reduction(self, op: Reduction, node: Node, target: Value, x: Value) -> None:
+    def reduction(self, op: Reduction, node: Node, target: Elements, x: Elements) -> None:
         (operand,) = node.inputs
         count = operand.size // node.size
         if count > MAX_PLAIN_SUM or operand.dtype in SMALL_FLOATS:
@@ -220,7 +220,7 @@ class _Writer:
 
         self.emit(node.shape, operand.size, line)
 
-    def product(self, node: Node, target: Value, xs: Sequence[Value]) -> None:
+    def product(self, node: Node, target: Elements, xs: Sequence[Elements]) -> None:
         x, y, *bias = xs
         count = node.inputs[0].shape[-1]
         if max(*node.shape[-2:], count) > MAX_MATRIX_SIDE or node.dtype in SMALL_FLOATS:
@@ -240,9 +240,9 @@ class _Writer:
         self.emit(node.shape, node.size * count, line)
 
 
-def _along(name: str, index: Array) -> Iterator[Value]:
+def _along(name: str, index: Array) -> Iterator[Elements]:
     """Yield the values that a reduction combines, along the last axis."""
-    return (Value(name, index[..., k]) for k in range(index.shape[-1]))
+    return (Elements(name, index[..., k]) for k in range(index.shape[-1]))
 
 
 def _element_lines(shape: Shape, operations: int, line: Callable[[ElementText], str]) -> list[str]:
@@ -256,11 +256,11 @@ def _element_lines(shape: Shape, operations: int, line: Callable[[ElementText], 
     return lines
 
 
-def _unrolled_element(position: tuple[int, ...], value: Value) -> str:
+def _unrolled_element(position: tuple[int, ...], value: Elements) -> str:
     return f"{value.name}[{value.index[position]}]"
 
 
-def _loop_element(value: Value) -> str:
+def _loop_element(value: Elements) -> str:
     """Return the element at indices i0, i1 and so on; raise NotFusible without fixed strides."""
     index = value.index
     steps = [

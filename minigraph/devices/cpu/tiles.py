@@ -74,7 +74,7 @@ def tile_kernel(
     """Return the kernel of a node that these products compute, with numbers in `parts` parts."""
     blockings = [BLOCKINGS[product.text](product, threads, parts) for product in products]
 
-    def call(product: TileProduct, blocking: _Blocking) -> KernelCall:
+    def call(product: TileProduct, blocking: _ProductBlocking) -> KernelCall:
         def words(operands: Operands) -> list[int]:
             ins, outs, memory, _ = operands
             bias = ins[2] if len(ins) == 3 else (-1, 0)
@@ -94,14 +94,14 @@ def tile_kernel(
     return kernel
 
 
-class _Blocking(NamedTuple):
+class _ProductBlocking(NamedTuple):
     """The division of a product into blocks: words for its C text, and bytes of scratch memory."""
 
     sizes: list[int]
     memory: int
 
 
-def _blocks(product: TileProduct, threads: int, parts: int) -> _Blocking:
+def _blocks(product: TileProduct, threads: int, parts: int) -> _ProductBlocking:
     panel, panels = _panels(product)
     flipped = product.rows < product.columns
     packed, streamed = sorted(math.ceil(n / BLOCK) for n in (product.rows, product.columns))
@@ -112,10 +112,10 @@ def _blocks(product: TileProduct, threads: int, parts: int) -> _Blocking:
     memory += threads * height * panel * (_step(parts) + 64)
     if panels > 1:
         memory += streamed * packed * SUMS_BYTES
-    return _Blocking([panel, height, math.ceil(packed / share), flipped], memory)
+    return _ProductBlocking([panel, height, math.ceil(packed / share), flipped], memory)
 
 
-def _strips(product: TileProduct, threads: int, parts: int) -> _Blocking:
+def _strips(product: TileProduct, threads: int, parts: int) -> _ProductBlocking:
     x, (panel, panels) = product.x, _panels(product)
     _, images, height, width = x.lines.extent
     channels, taps_down, taps_across, _ = x.sums.extent  # channels in units of DEPTH
@@ -132,7 +132,7 @@ def _strips(product: TileProduct, threads: int, parts: int) -> _Blocking:
     column_blocks = math.ceil(product.columns / BLOCK)
     memory = _packed_bytes(panels * column_blocks * panel, parts) + threads * group * nbytes
     memory += math.ceil(product.sums / DEPTH / 8) * 64
-    return _Blocking([panel, rows, group], memory)
+    return _ProductBlocking([panel, rows, group], memory)
 
 
 def _panels(product: TileProduct) -> tuple[int, int]:
@@ -147,7 +147,7 @@ def _packed_bytes(tiles: int, parts: int) -> int:
     return tiles * _step(parts) + math.ceil(tiles / 64) * 64
 
 
-def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Blocking:
+def _weight_strips(product: TileProduct, threads: int, parts: int) -> _ProductBlocking:
     _, images, height, pitch = product.x.sums.extent
     channels, taps_down, _, _ = product.y.lines.extent  # channels in units of DEPTH
     halo = (taps_down - 1) * product.y.lines.row_step[1]
@@ -159,7 +159,7 @@ def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Blocking:
     memory = row_blocks * group * steps * (_step(parts) + 1)
     memory += group * 2 * channels * (parts * words * PIXEL + 1)
     memory += row_blocks * column_blocks * SUMS_BYTES
-    return _Blocking([rows, group], memory)
+    return _ProductBlocking([rows, group], memory)
 
 
 BLOCKINGS = {"matrices": _blocks, "images": _strips, "weights": _weight_strips}

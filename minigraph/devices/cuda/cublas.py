@@ -88,7 +88,7 @@ def _call(name: str, *arguments: Any) -> None:
         raise error_type(f"cublasLt{name}: {library()['GetStatusName'](result).decode()}")
 
 
-class Algorithm(ctypes.Structure):
+class HeuristicResult(ctypes.Structure):
     """An algorithm for a product, as the heuristic returns it (cublasLtMatmulHeuristicResult_t)."""
 
     _fields_ = (
@@ -176,14 +176,14 @@ class Descriptors:
         self._in_use = forks.lock()  # functions that share a kernel set its bias one at a time
         self._alignment = gemm.alignment
 
-    def algorithms(self, handle: c_void_p) -> list[Algorithm]:
+    def algorithms(self, handle: c_void_p) -> list[HeuristicResult]:
         """Return up to MAX_ALGORITHMS algorithms, the best first."""
         preference = _Descriptor("MatmulPreference")
         preference.set(PREFERRED_WORKSPACE, c_uint64(MAX_WORKSPACE))
         preference.set(PREFERRED_REDUCTION, c_int32(REDUCTION))
         for attribute in PREFERRED_ALIGNMENT:
             preference.set(attribute, c_int32(self._alignment))
-        algorithms = (Algorithm * MAX_ALGORITHMS)()
+        algorithms = (HeuristicResult * MAX_ALGORITHMS)()
         count = c_int()
         a, b, d = self._layouts
         descriptors = (x.bytes for x in (self._operation, a, b, d, d, preference))
@@ -194,7 +194,7 @@ class Descriptors:
 
     def enqueue(
         self,
-        algorithm: Algorithm,
+        algorithm: HeuristicResult,
         addresses: Sequence[int],
         workspace: int,
         handle: c_void_p,

@@ -15,7 +15,7 @@ from functools import partial
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cuda import cublas
-from minigraph.devices.cuda.cublas import TYPES, Algorithm, Descriptors, Gemm, Matrices
+from minigraph.devices.cuda.cublas import TYPES, Descriptors, Gemm, HeuristicResult, Matrices
 from minigraph.devices.cuda.driver import ALIGNMENT, LOAD_ALIGNMENT, aligned
 from minigraph.devices.cuda.kernel import Addresses, LibraryKernel
 from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place, library_product
@@ -150,7 +150,7 @@ def candidates(arrangement: Arrangement, ordinal: int, exactness: Exactness) -> 
     node = arrangement.node
     for way in ways(node, arrangement.strides, exactness):
         precision = "tf32" if way.gemm.tf32 else way.gemm.dtype
-        named: dict[str, Algorithm] = {}
+        named: dict[str, HeuristicResult] = {}
         for algorithm in Descriptors(way.gemm).algorithms(cublas.handle(ordinal)):
             named.setdefault(way.label + algorithm.name, algorithm)
         for name, algorithm in named.items():
@@ -167,7 +167,9 @@ class CublasKernel(LibraryKernel):
     maker = "cublas"
     alignment = LOAD_ALIGNMENT
 
-    def __init__(self, node: Node, way: CublasWay, algorithm: Algorithm, ordinal: int) -> None:
+    def __init__(
+        self, node: Node, way: CublasWay, algorithm: HeuristicResult, ordinal: int
+    ) -> None:
         super().__init__(node, in_place(way.epilogue))
         self.algorithm = way.label + algorithm.name
         self.way = way

@@ -320,6 +320,6 @@ def test_the_real_library_takes_what_describes_a_product():
         gemm = cublas.Gemm(dtype, (matrices,) * 3, (True, False), batch=3, bias=bias, relu=bias)
         described = cublas.Descriptors(gemm)
         assert described.algorithms(cublas.c_void_p()) == []  # without a handle
-    assert cublas.Algorithm().name == "algorithm 0 {}"
+    assert cublas.HeuristicResult().name == "algorithm 0 {}"
     with pytest.raises(cublas.DeviceError, match=r"^cublasLtMatmul: \w*_NOT_INITIALIZED$"):
-        described.enqueue(cublas.Algorithm(), [256] * 3, 0, cublas.c_void_p(), 0)
+        described.enqueue(cublas.HeuristicResult(), [256] * 3, 0, cublas.c_void_p(), 0)
