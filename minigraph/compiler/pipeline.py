@@ -202,9 +202,11 @@ class Compilation:
         Of several processes on machines of the same kind, the first measures for all.
         """
         context = self.context
-        limit = context.options["graph_opt.memory_limit"] or math.inf
-        predicted = predicted_arena_bytes(self.traced.graph, context.options["amp"])
-        nbytes = 0 if self._arenas() else int(min(predicted, limit))
+        nbytes = 0
+        if not self._arenas():
+            limit = context.options["graph_opt.memory_limit"] or math.inf
+            predicted = predicted_arena_bytes(self.traced.graph, context.options["amp"])
+            nbytes = int(min(predicted, limit))
         with contextlib.closing(context.backend.reserve_memory(nbytes)) as memory:
             waits, exchange = tuning_exchange(context.world, context.backend, context.options)
             peer = exchange(None) if waits else None

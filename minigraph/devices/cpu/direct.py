@@ -22,7 +22,7 @@ from pathlib import Path
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.convolution import LaidOutConvolution, axes_of, laid_out_convolution
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Operands
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import prepacked_kernel
 from minigraph.devices.cpu.product import pinned, sums
@@ -213,10 +213,11 @@ def _exchanged(form: LaidOutConvolution) -> LaidOutConvolution | None:
 def is_favourite(node: Node) -> bool:
     """Whether the algorithm is expected to be the fastest: oneDNN pads few channels to a block."""
     form = laid_out_convolution(node)
-    if form is None or form_of(node) is None or not compiler.compiler():
+    if form is None:
         return False
     is_gradient = isinstance(node.op.plain, Conv2dBackwardData)  # type: ignore[attr-defined]
-    return _has_few_outputs(form) or (is_gradient and form.lanes_in == 1)
+    few = _has_few_outputs(form) or (is_gradient and form.lanes_in == 1)
+    return few and form_of(node) is not None and compiler.compiler() is not None
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -302,11 +303,10 @@ def _to_weights(node: Node, form: LaidOutConvolution, threads: int) -> NativeKer
     sizes = n, ins, outs, height, width, dy_h, dy_w
     values = [*sizes, *steps, *strides, task_channels, parts, rows, threads]
 
-    def argument_block(operands: Operands) -> list[int]:
-        images = operands.inputs[::-1] if exchanged else operands.inputs
-        return [*values, *itertools.chain(*images, *operands.outputs, operands.scratch)]
-
     source = _weight_text(lanes, lanes_in, vectors, form.window, is_depthwise)
     scratch = parts * outs * ins * taps * lanes_in * lanes * F32.itemsize
-    kernel_call = KernelCall(source, argument_block)
-    return NativeKernel(node, [kernel_call], scratch, algorithm=NAME)
+    products = call(source, *values, scratch=True)
+    if exchanged:
+        block = products.block
+        products = KernelCall(source, lambda xs: block(xs._replace(inputs=xs.inputs[::-1])))
+    return NativeKernel(node, [products], scratch, algorithm=NAME)
